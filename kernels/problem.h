@@ -1,0 +1,42 @@
+// What one linear-family cell computes: the words that flags, cell names and result rows share.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/shape.h"
+
+namespace ttbench {
+
+enum class DType { kFloat32, kFloat64, kBFloat16 };
+// inference: forward without autograd. train: forward, then backward for x and every parameter.
+// step-sgd, step-adam: train, then the optimizer's update of every parameter.
+enum class Phase { kInference, kTrain, kStepSgd, kStepAdam };
+
+inline constexpr std::array kDTypes = {DType::kFloat32, DType::kFloat64, DType::kBFloat16};
+inline constexpr std::array kPhases = {Phase::kInference, Phase::kTrain, Phase::kStepSgd,
+                                       Phase::kStepAdam};
+
+const char* Name(DType dtype);  // "float32"
+const char* Name(Phase phase);  // "train"
+int64_t ElementBytes(DType dtype);
+// The largest relative error of rounding one number: 2^-24 for float32.
+double UnitRoundoff(DType dtype);
+
+struct LinearProblem {
+  TtShape shape;
+  int64_t batch = 1;  // Rows of x.
+  Phase phase = Phase::kInference;
+  DType dtype = DType::kFloat32;
+};
+
+// The largest error, relative to the largest element of the result, that a correct variant may show
+// against the float64 oracle: 1e-5 in float32 for three cores. The errors of contractions in series
+// add, so it grows with the number of cores, and it scales with the unit roundoff. (float64 is
+// compared with an oracle of its own precision, hence a factor of two. bfloat16 rounds what it
+// stores after each contraction and accumulates in float32: two roundoffs a contraction.)
+double Tolerance(const TtShape& shape, DType dtype);
+
+}  // namespace ttbench
