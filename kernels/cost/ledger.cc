@@ -1,0 +1,47 @@
+#include "kernels/cost/ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/shape.h"
+
+namespace ttbench::cost {
+
+Ledger::Buffer::Buffer(Ledger* ledger, std::string name, int64_t bytes)
+    : ledger_(ledger), name_(std::move(name)), bytes_(bytes) {}
+
+Ledger::Buffer::~Buffer() {
+  if (bytes_ == 0) return;
+  auto& live = ledger_->live_;
+  live.erase(std::find(live.begin(), live.end(), this));
+  ledger_->live_bytes_ -= bytes_;
+  ledger_->events_.push_back({name_, -bytes_});
+}
+
+Ledger::Handle Ledger::Allocate(std::string name, int64_t bytes) {
+  Handle handle(new Buffer(this, std::move(name), bytes));
+  if (bytes == 0) return handle;
+  live_.push_back(handle.get());
+  live_bytes_ = CheckedAdd(live_bytes_, bytes);
+  allocated_bytes_ = CheckedAdd(allocated_bytes_, bytes);
+  events_.push_back({handle->name(), bytes});
+  if (live_bytes_ > peak_bytes_) {
+    peak_bytes_ = live_bytes_;
+    peak_terms_ = live_terms();
+  }
+  return handle;
+}
+
+void Ledger::ResetPeak() {
+  peak_bytes_ = live_bytes_;
+  peak_terms_ = live_terms();
+}
+
+std::vector<Term> Ledger::live_terms() const {
+  std::vector<Term> terms;
+  terms.reserve(live_.size());
+  for (const Buffer* buffer : live_) terms.push_back({buffer->name(), buffer->bytes()});
+  return terms;
+}
+
+}  // namespace ttbench::cost

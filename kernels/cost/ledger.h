@@ -1,0 +1,70 @@
+// A ledger of named buffers: what is alive, what was alive at the peak, and in which order it came
+// and went. Cost models write it; the memory meter's recording of a real run must match it event by
+// event.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ttbench::cost {
+
+// A named amount of memory: one term of a cost model.
+struct Term {
+  std::string name;
+  int64_t bytes;
+};
+
+class Ledger {
+ public:
+  struct Event {
+    std::string name;
+    int64_t bytes;  // Positive when allocated, negative when released.
+  };
+
+  // A buffer is alive as long as a handle to it is.
+  class Buffer {
+   public:
+    ~Buffer();
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    const std::string& name() const { return name_; }
+    int64_t bytes() const { return bytes_; }
+
+   private:
+    friend class Ledger;
+    Buffer(Ledger* ledger, std::string name, int64_t bytes);
+    Ledger* ledger_;
+    std::string name_;
+    int64_t bytes_;
+  };
+  using Handle = std::shared_ptr<Buffer>;
+
+  Ledger() = default;
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  // The ledger must outlive the handle. Buffers of no bytes leave no trace.
+  Handle Allocate(std::string name, int64_t bytes);
+
+  int64_t live_bytes() const { return live_bytes_; }
+  int64_t peak_bytes() const { return peak_bytes_; }
+  void ResetPeak();
+  // What is alive now, and what was at the peak, in order of allocation.
+  std::vector<Term> live_terms() const;
+  const std::vector<Term>& peak_terms() const { return peak_terms_; }
+  const std::vector<Event>& events() const { return events_; }
+  // The sum of all bytes ever allocated: a measure of the memory traffic.
+  int64_t allocated_bytes() const { return allocated_bytes_; }
+
+ private:
+  std::vector<const Buffer*> live_;
+  int64_t live_bytes_ = 0;
+  int64_t peak_bytes_ = 0;
+  int64_t allocated_bytes_ = 0;
+  std::vector<Term> peak_terms_;
+  std::vector<Event> events_;
+};
+
+}  // namespace ttbench::cost

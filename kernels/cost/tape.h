@@ -1,0 +1,118 @@
+// A symbolic LibTorch: runs a variant's forward on tensors that have sizes, strides and names but no
+// elements, and writes into a ledger what LibTorch and its autograd would allocate and release.
+//
+// Modelled, from LibTorch 2.11: which reshapes are views and which copy; what each operator's node
+// saves; the order in which the engine runs nodes (latest created first); that a node's incoming
+// gradient dies before its saved tensors do; that a leaf's gradient is copied unless its strides are
+// the leaf's (the gradient layout contract). Every tensor is used at most once, so gradients never
+// meet; a tensor used twice throws std::logic_error.
+//
+// A model written on the tape is a program beside the variant's own, with the same lifetimes: a
+// Tensor here keeps its buffer alive exactly as an at::Tensor does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cost/ledger.h"
+
+namespace ttbench::cost {
+
+using Sizes = std::vector<int64_t>;
+
+class Tape;
+struct Node;
+
+class Tensor {
+ public:
+  Tensor() = default;
+  bool defined() const { return buffer_ != nullptr; }
+  const Sizes& sizes() const { return sizes_; }
+  const Sizes& strides() const { return strides_; }
+  int64_t size(int64_t dim) const { return sizes_[dim]; }
+  int64_t dim() const { return static_cast<int64_t>(sizes_.size()); }
+  int64_t numel() const;
+  bool requires_grad() const { return grad_fn_ != nullptr; }
+  const std::string& name() const { return buffer_->name(); }
+  const Ledger::Handle& buffer() const { return buffer_; }
+  // The same elements without history.
+  Tensor Detach() const;
+
+ private:
+  friend class Tape;
+  Ledger::Handle buffer_;
+  Sizes sizes_, strides_;
+  std::shared_ptr<Node> grad_fn_;  // For a leaf: the node that accumulates its gradient.
+};
+
+class Tape {
+ public:
+  // Every element takes element_bytes; with_grad: operators record nodes.
+  Tape(Ledger* ledger, int64_t element_bytes, bool with_grad);
+  ~Tape();
+
+  // A new tensor, contiguous. A leaf with requires_grad has its gradient kept by the tape.
+  Tensor Empty(std::string name, Sizes sizes);
+  Tensor Leaf(std::string name, Sizes sizes);
+  // The leaf's gradient after Backward(); undefined before.
+  Tensor Gradient(const Tensor& leaf) const;
+  void ClearGradient(const Tensor& leaf);
+  void ClearGradients() { gradients_.clear(); }
+
+  // Operators, named and defined as in ATen. `name` names the buffer allocated, if one is.
+  Tensor Permute(const Tensor& a, const Sizes& dims);
+  Tensor Transpose(const Tensor& a) { return Permute(a, {1, 0}); }
+  Tensor Reshape(const Tensor& a, Sizes sizes, const std::string& name);
+  Tensor Contiguous(const Tensor& a, const std::string& name);
+  Tensor Expand(const Tensor& a, Sizes sizes);  // New sizes for dimensions of size 1.
+  Tensor Sum(const Tensor& a, const Sizes& dims, const std::string& name);  // keepdim
+  Tensor Mul(const Tensor& a, const Tensor& b, const std::string& name);    // Broadcasting.
+  Tensor Mm(const Tensor& a, const Tensor& b, const std::string& name);
+  Tensor Bmm(const Tensor& a, const Tensor& b, const std::string& name);
+  // at::tensordot, and at::einsum without a path: one string of labels for each operand.
+  Tensor Tensordot(const Tensor& a, const Tensor& b, const Sizes& dims_a, const Sizes& dims_b,
+                   const std::string& name);
+  Tensor Einsum(const std::vector<std::string>& labels, const std::string& out_labels,
+                std::vector<Tensor> operands, const std::vector<std::string>& names);
+
+  // A torch::autograd::Function: `forward` runs without recording and returns the output; `saved`
+  // is kept until the node has run; `backward` maps the output's gradient and what was saved to the
+  // inputs' gradients, and must capture no tensors.
+  using Backward = std::function<std::vector<Tensor>(const Tensor& grad, const std::vector<Tensor>& saved)>;
+  Tensor Custom(const std::vector<Tensor>& inputs, const std::vector<Tensor>& saved,
+                const std::function<Tensor()>& forward, Backward backward);
+
+  // Runs the engine from y with gradient dy, and keeps the leaves' gradients.
+  void RunBackward(const Tensor& y, const Tensor& dy);
+
+  // Floating-point operations of all products so far (a multiply-add is two).
+  int64_t flops() const { return flops_; }
+  void AddFlops(int64_t flops);
+
+ private:
+  friend struct Node;
+  Tensor New(std::string name, Sizes sizes, const Sizes& order);
+  // A contiguous copy of the elements of `source`, in the shape `sizes`.
+  Tensor Copy(const Tensor& source, Sizes sizes, const std::string& name);
+  Tensor View(const Tensor& a, Sizes sizes, Sizes strides);
+  // Attaches a node that maps the gradient of `out` to those of `inputs`.
+  void Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Tensor> saved,
+              Backward backward);
+  Tensor SumTo(const Tensor& grad, const Sizes& sizes, const std::string& name);
+  // What at::tensordot does where nothing but the contracted dimensions is left: at::dot of
+  // contiguous operands; a product and its sum of others.
+  Tensor InnerProduct(const Tensor& a, const Tensor& b, int64_t numel, const std::string& name);
+  Tensor SumproductPair(Tensor left, Tensor right, const Sizes& sum_dims, const std::string& name);
+
+  Ledger* ledger_;
+  int64_t element_bytes_;
+  bool recording_;
+  int64_t next_sequence_ = 0;
+  int64_t flops_ = 0;
+  std::vector<std::pair<const Node*, Tensor>> gradients_;
+};
+
+}  // namespace ttbench::cost
