@@ -1,0 +1,203 @@
+#include "benchmarks/cell_runner.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/child_process.h"
+#include "benchmarks/memory_meter.h"
+#include "kernels/cost/linear_cost.h"
+
+namespace ttbench {
+namespace {
+
+using nlohmann::json;
+
+template <typename T>
+void ToJson(json* j, const char* key, const std::optional<T>& value) {
+  if (value) (*j)[key] = *value;
+}
+
+template <typename T>
+void FromJson(const json& j, const char* key, std::optional<T>* value) {
+  if (j.contains(key)) *value = j.at(key).get<T>();
+}
+
+// The fields of an outcome that travel from the child, read or written by `visit(key, field)`.
+template <typename Figures, typename Visit>
+void VisitFigures(Figures& f, const Visit& visit) {
+  visit("weight", f.weight);
+  visit("held", f.held);
+  visit("forward_peak", f.forward_peak);
+  visit("backward_peak", f.backward_peak);
+  visit("step_peak", f.step_peak);
+  visit("peak", f.peak);
+}
+
+std::string Serialize(const CellOutcome& outcome) {
+  json j = {{"status", static_cast<int>(outcome.status)}, {"reason", outcome.reason}};
+  ToJson(&j, "baseline_peak", outcome.baseline_peak_bytes);
+  ToJson(&j, "error", outcome.max_relative_error);
+  if (outcome.memory) {
+    json& memory = j["memory"] = json::object();
+    VisitFigures(outcome.memory->bytes,
+                 [&](const char* key, const auto& field) { ToJson(&memory, key, field); });
+    memory["rss"] = outcome.memory->rss_peak_bytes;
+  }
+  if (outcome.timing) {
+    const Timing& t = *outcome.timing;
+    json& timing = j["timing"] = {{"median", t.median_ns},
+                                  {"min", t.min_ns},
+                                  {"iterations", t.iterations},
+                                  {"repetitions", t.repetitions},
+                                  {"stop_reason", t.stop_reason}};
+    ToJson(&timing, "spread", t.spread);
+    ToJson(&timing, "ratio", t.ratio_to_baseline);
+  }
+  return j.dump();
+}
+
+CellOutcome Deserialize(const std::string& text) {
+  const json j = json::parse(text);
+  CellOutcome outcome;
+  outcome.status = static_cast<Status>(j.at("status").get<int>());
+  outcome.reason = j.at("reason");
+  FromJson(j, "baseline_peak", &outcome.baseline_peak_bytes);
+  FromJson(j, "error", &outcome.max_relative_error);
+  if (j.contains("memory")) {
+    const json& memory = j["memory"];
+    outcome.memory.emplace();
+    VisitFigures(outcome.memory->bytes,
+                 [&](const char* key, auto& field) { FromJson(memory, key, &field); });
+    outcome.memory->rss_peak_bytes = memory.at("rss");
+  }
+  if (j.contains("timing")) {
+    const json& timing = j["timing"];
+    Timing& t = outcome.timing.emplace();
+    t.median_ns = timing.at("median");
+    t.min_ns = timing.at("min");
+    t.iterations = timing.at("iterations");
+    t.repetitions = timing.at("repetitions");
+    t.stop_reason = timing.at("stop_reason");
+    FromJson(timing, "spread", &t.spread);
+    FromJson(timing, "ratio", &t.ratio_to_baseline);
+  }
+  return outcome;
+}
+
+CellOutcome Failed(Status status, std::string reason) {
+  CellOutcome outcome;
+  outcome.status = status;
+  outcome.reason = std::move(reason);
+  return outcome;
+}
+
+std::string Short(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g", value);
+  return text;
+}
+
+// LibTorch's allocator reports what malloc refuses as an ordinary error.
+bool SaysOutOfMemory(const std::string& what) {
+  return what.find("not enough memory") != std::string::npos ||
+         what.find("can't allocate memory") != std::string::npos;
+}
+
+// A LibTorch error up to where its stack trace begins.
+std::string FirstLine(const std::string& what) { return what.substr(0, what.find('\n')); }
+
+CellOutcome Measure(const Cell& cell, const CellOptions& options, const LinearReference* reference,
+                    bool with_baseline) {
+  const LinearVariant& variant = *FindLinearVariant(cell.variant);
+  const LinearVariant* baseline = with_baseline ? FindLinearVariant(kBaselineVariant) : nullptr;
+  at::set_num_threads(static_cast<int>(cell.threads));
+
+  CellOutcome outcome;
+  // The check needs one run of the phase, and so does the memory pass: it is the same run.
+  MeasuredMemory memory = MeasureMemory(variant, cell.problem, options.seed,
+                                        options.memory_budget_bytes, reference);
+  if (reference) {
+    outcome.max_relative_error = memory.max_relative_error;
+    const double tolerance = Tolerance(cell.problem.shape, cell.problem.dtype);
+    if (!(memory.max_relative_error <= tolerance)) {
+      outcome.status = Status::kWrong;
+      outcome.reason = "the largest error against the float64 oracle is " +
+                       Short(memory.max_relative_error) + " of the largest element; " +
+                       Short(tolerance) + " is allowed";
+      return outcome;
+    }
+  }
+  if (options.measure_memory) {
+    const std::string unmodelled = variant.WhyPeaksUnmodelled(cell.problem);
+    const std::string difference = CompareWithModel(
+        memory, PredictLinearCost(variant, cell.problem), unmodelled.empty());
+    outcome.memory = std::move(memory);
+    outcome.reason = unmodelled;
+    if (!difference.empty()) {
+      outcome.status = Status::kWrong;
+      outcome.reason = difference;
+    }
+    if (baseline) {
+      outcome.baseline_peak_bytes =
+          MeasureMemory(*baseline, cell.problem, options.seed, 0).bytes.peak;
+    }
+  }
+  if (options.measure_time && reference) {
+    outcome.timing = TimeLinear(variant, baseline, cell.problem, options.seed, options.timing);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+const char* Name(Status status) {
+  switch (status) {
+    case Status::kOk: return "ok";
+    case Status::kSkipped: return "skipped";
+    case Status::kOom: return "oom";
+    case Status::kTimeout: return "timeout";
+    case Status::kCrashed: return "crashed";
+    case Status::kWrong: return "wrong";
+  }
+  return "";
+}
+
+CellOutcome RunCell(const Cell& cell, const CellOptions& options, const LinearReference* reference,
+                    bool with_baseline, const std::function<bool()>& interrupted) {
+  auto body = [&]() -> std::string {
+    try {
+      return Serialize(Measure(cell, options, reference, with_baseline));
+    } catch (const OutOfBudget& error) {
+      return Serialize(Failed(Status::kOom, error.what()));
+    } catch (const std::bad_alloc&) {
+      return Serialize(Failed(Status::kOom, "the machine has no more memory"));
+    } catch (const std::exception& error) {
+      const std::string what = FirstLine(error.what());
+      return Serialize(Failed(SaysOutOfMemory(what) ? Status::kOom : Status::kCrashed, what));
+    }
+  };
+  const ChildResult child =
+      RunInChild(body, std::chrono::nanoseconds(options.timeout_ns), interrupted);
+  switch (child.end) {
+    case ChildResult::End::kExited:
+      if (child.exit_code == 0 && !child.output.empty()) return Deserialize(child.output);
+      return Failed(Status::kCrashed, "its process left with exit code " +
+                                          std::to_string(child.exit_code) + " and no result");
+    case ChildResult::End::kSignalled:
+      return Failed(Status::kCrashed, "ended by " + SignalName(child.signal));
+    case ChildResult::End::kTimedOut:
+      return Failed(Status::kTimeout, "still running after " +
+                                          Short(static_cast<double>(options.timeout_ns) * 1e-9) +
+                                          " s");
+    case ChildResult::End::kInterrupted:
+      return Failed(Status::kCrashed, "interrupted");
+  }
+  return Failed(Status::kCrashed, "");
+}
+
+}  // namespace ttbench

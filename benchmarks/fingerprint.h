@@ -1,0 +1,30 @@
+// What a run was made on: the part of run.json that says which machine, libraries and sources.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "benchmarks/machine.h"
+#include "kernels/problem.h"
+
+namespace ttbench {
+
+// "float32/t2": what an FMA rate is for.
+std::string PeakKey(DType dtype, int64_t threads);
+
+// The FMA rates of float32 and float64 with each number of threads, in GFLOP/s, by PeakKey. Measured
+// in a child process, so that the caller may still fork.
+std::map<std::string, double> MeasurePeaks(const std::set<int64_t>& threads);
+
+// Machine, compiler, LibTorch, GEMM library, git revision, peaks and warnings.
+nlohmann::ordered_json DescribeRun(const Machine& machine,
+                                   const std::map<std::string, double>& peak_gflops);
+
+// What of the machine differs from the one in a run.json, so that rows of both do not belong in one
+// table; "" if nothing does.
+std::string DifferenceOfMachines(const nlohmann::ordered_json& info, const Machine& machine);
+
+}  // namespace ttbench

@@ -1,0 +1,338 @@
+#include "benchmarks/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "benchmarks/axis.h"
+#include "benchmarks/usage_error.h"
+#include "kernels/variant.h"
+
+namespace ttbench {
+namespace {
+
+struct FlagSpec {
+  const char* name;
+  const char* default_value;  // nullptr: a switch, off.
+  const char* group;
+  const char* help;
+};
+
+constexpr const char* kAxes = "Axes (lists a,b,c; ranges 2:32:x2, 1:9:+2; variants take globs)";
+constexpr const char* kMeasuring = "Measuring";
+constexpr const char* kRunning = "Running";
+
+// --threads defaults to all cores.
+constexpr std::array kFlags = {
+    FlagSpec{"variant", "*", kAxes, "ways to compute the layer"},
+    FlagSpec{"d", "", kAxes, "cubes: all modes d"},
+    FlagSpec{"cores", "3", kAxes, "TT cores, for --d and for plain sizes in --shape"},
+    FlagSpec{"shape", "", kAxes, "layers: 2x5x41:10x14x15, or 410:2100 to be factorised"},
+    FlagSpec{"factor-order", "ascending", kAxes, "ascending, descending or balanced"},
+    FlagSpec{"rank", "8", kAxes, "all inner ranks"},
+    FlagSpec{"batch", "1,64,512", kAxes, "rows of x (tokens)"},
+    FlagSpec{"phase", "inference,train", kAxes, "inference, train, step-sgd, step-adam"},
+    FlagSpec{"dtype", "float32", kAxes, "float32, float64, bfloat16"},
+    FlagSpec{"threads", "", kAxes, "threads (default: all cores)"},
+    FlagSpec{"device", "cpu", kAxes, "cpu or cuda"},
+    FlagSpec{"measure", "memory,time", kMeasuring, "memory, time or both"},
+    FlagSpec{"min-time", "20ms", kMeasuring, "least time of one repetition"},
+    FlagSpec{"repetitions", "5", kMeasuring, "fewest repetitions; three times as many if noisy"},
+    FlagSpec{"seed", "1", kMeasuring, "seed of inputs and weights"},
+    FlagSpec{"cell-timeout", "60s", kMeasuring, "deadline of a cell"},
+    FlagSpec{"memory-budget", "", kMeasuring, "most a cell may allocate; beyond it: oom"},
+    FlagSpec{"memory-limit", "", kMeasuring, "skip cells predicted past it (default: 3/4 of free)"},
+    FlagSpec{"crossovers", "", kMeasuring, "phases in which to find the exact crossovers too"},
+    FlagSpec{"max-crossover-batch", "65536", kMeasuring, "largest batch of that search"},
+    FlagSpec{"preset", "", kRunning, "a file of flags, overridden by the command line"},
+    FlagSpec{"filter", "", kRunning, "run only cells whose name matches this glob"},
+    FlagSpec{"shard", "1/1", kRunning, "run part i of n: i/n"},
+    FlagSpec{"out", "", kRunning, "directory for the results, made if missing"},
+    FlagSpec{"resume", "", kRunning, "go on with the run in this directory"},
+    FlagSpec{"experiment", "sweep", kRunning, "name written into the rows"},
+    FlagSpec{"list", nullptr, kRunning, "print the plan with predictions; run nothing"},
+    FlagSpec{"quiet", nullptr, kRunning, "no progress"},
+};
+
+// Flags by name without dashes; switches have the value "true".
+using FlagMap = std::map<std::string, std::string>;
+
+// What --resume may be given beside it: nothing that changes the cells.
+bool IsOfThisCallAlone(const std::string& name) {
+  return name == "out" || name == "resume" || name == "list" || name == "quiet" ||
+         name == "preset";
+}
+
+FlagMap ParseFlagMap(const std::vector<std::string>& arguments, const std::string& origin,
+                     std::string* help) {
+  CLI::App app("Measures ways to compute a tensor-train linear layer against the dense layer.",
+               "sweep");
+  app.get_formatter()->column_width(34);
+  std::map<std::string, std::string> values;
+  std::map<std::string, bool> switches;
+  for (const FlagSpec& flag : kFlags) {
+    const std::string dashed = std::string("--") + flag.name;
+    CLI::Option* option =
+        flag.default_value
+            ? app.add_option(dashed, values[flag.name])
+                  ->description(std::string(flag.help) +
+                                (*flag.default_value ? std::string(" [") + flag.default_value + "]"
+                                                     : ""))
+                  ->type_name("")
+            : app.add_flag(dashed, switches[flag.name], flag.help);
+    option->group(flag.group)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    *help = app.help();
+    return {};
+  } catch (const CLI::ParseError& error) {
+    for (const std::string& argument : arguments) {
+      const std::string name = argument.substr(0, argument.find('='));
+      std::vector<std::string> known;
+      for (const FlagSpec& flag : kFlags) known.push_back(std::string("--") + flag.name);
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      if (name.rfind("--", 0) != 0) {
+        throw UsageError(origin + ": '" + argument + "' is not a flag; flags are --name=value");
+      }
+      throw UsageError(origin + ": no flag is named " + name + "; did you mean " +
+                       NearNames(name, known, 1).front() + "?");
+    }
+    throw UsageError(origin + ": " + error.what());
+  }
+  FlagMap given;
+  for (const FlagSpec& flag : kFlags) {
+    if (app.count(std::string("--") + flag.name) == 0) continue;
+    given[flag.name] = flag.default_value ? values[flag.name] : "true";
+  }
+  return given;
+}
+
+struct PresetSection {
+  std::string name;  // "" for the flags before the first grid.
+  FlagMap flags;
+};
+
+using Preset = std::vector<PresetSection>;  // The first holds for all.
+
+Preset ParsePreset(std::istream& text, const std::string& origin) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> sections{{"", {}}};
+  std::string line;
+  while (std::getline(text, line)) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    for (std::string word; words >> word;) {
+      if (word.front() == '[' && word.back() == ']') {
+        sections.emplace_back(word, std::vector<std::string>());
+      } else {
+        sections.back().second.push_back(word);
+      }
+    }
+  }
+  Preset preset;
+  for (const auto& [name, arguments] : sections) {
+    std::string help;
+    preset.push_back({name, ParseFlagMap(arguments, origin, &help)});
+  }
+  return preset;
+}
+
+Preset ReadPreset(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw UsageError("--preset: no file " + path);
+  return ParsePreset(file, path);
+}
+
+FlagMap Merge(FlagMap base, const FlagMap& over) {
+  for (const auto& [name, value] : over) base[name] = value;
+  return base;
+}
+
+template <typename Enum, size_t kCount>
+std::vector<Enum> ParseEnumAxis(const std::string& flag, const std::string& text,
+                                const std::array<Enum, kCount>& all) {
+  std::vector<std::string> names;
+  for (Enum value : all) names.push_back(Name(value));
+  std::vector<Enum> values;
+  for (const std::string& name : ParseNameAxis(flag, text, names)) {
+    values.push_back(
+        all[std::find(names.begin(), names.end(), name) - names.begin()]);
+  }
+  return values;
+}
+
+std::string ParseOne(const std::string& flag, const std::string& text,
+                     const std::vector<std::string>& known) {
+  const std::vector<std::string> names = ParseNameAxis(flag, text, known);
+  if (names.size() != 1) throw UsageError(flag + ": give one of its values, not '" + text + "'");
+  return names.front();
+}
+
+class FlagReader {
+ public:
+  explicit FlagReader(FlagMap flags) : flags_(std::move(flags)) {}
+
+  bool Given(const std::string& name) const { return flags_.count(name) > 0; }
+  std::string Text(const std::string& name) const {
+    const auto found = flags_.find(name);
+    if (found != flags_.end()) return found->second;
+    for (const FlagSpec& flag : kFlags) {
+      if (flag.name == name) return flag.default_value ? flag.default_value : "";
+    }
+    return "";
+  }
+  bool Switch(const std::string& name) const { return Text(name) == "true"; }
+  std::vector<int64_t> Ints(const std::string& name, int64_t minimum = 1) const {
+    return ParseIntAxis("--" + name, Text(name), minimum);
+  }
+  int64_t Int(const std::string& name, int64_t minimum = 1) const {
+    const std::vector<int64_t> values = Ints(name, minimum);
+    if (values.size() != 1) throw UsageError("--" + name + ": give one number");
+    return values.front();
+  }
+
+ private:
+  FlagMap flags_;
+};
+
+Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
+  Grid grid;
+  std::vector<std::string> variants;
+  for (const auto& variant : LinearVariants()) variants.push_back(variant->name());
+  grid.variants = ParseNameAxis("--variant", flags.Text("variant"), variants);
+  grid.cores = flags.Ints("cores", 2);
+  if (flags.Given("d")) grid.d = flags.Ints("d");
+  if (flags.Given("shape")) {
+    std::istringstream items(flags.Text("shape"));
+    for (std::string item; std::getline(items, item, ',');) grid.shapes.push_back(item);
+    if (grid.shapes.empty()) throw UsageError("--shape: the list is empty");
+  }
+  if (!flags.Given("d") && !flags.Given("shape")) {
+    throw UsageError("no layer to measure: give --d=16 for cubes, --shape=768:3072, or --preset");
+  }
+  grid.factor_order = std::map<std::string, FactorOrder>{
+      {"ascending", FactorOrder::kAscending},
+      {"descending", FactorOrder::kDescending},
+      {"balanced", FactorOrder::kBalanced}}
+      [ParseOne("--factor-order", flags.Text("factor-order"),
+                {"ascending", "descending", "balanced"})];
+  grid.ranks = flags.Ints("rank");
+  grid.batches = flags.Ints("batch");
+  grid.phases = ParseEnumAxis("--phase", flags.Text("phase"), kPhases);
+  grid.dtypes = ParseEnumAxis("--dtype", flags.Text("dtype"), kDTypes);
+  grid.threads =
+      flags.Given("threads") ? flags.Ints("threads") : std::vector<int64_t>{default_threads};
+  grid.device = ParseOne("--device", flags.Text("device"), {"cpu", "cuda"});
+  // Every shape at every rank must make a layer before anything runs.
+  for (int64_t rank : grid.ranks)
+    for (const TtShape& shape : ShapesOf(grid, rank)) shape.sequential_macs_per_row();
+  return grid;
+}
+
+std::string Join(const FlagMap& flags) {
+  std::string line;
+  for (const auto& [name, value] : flags) {
+    if (IsOfThisCallAlone(name)) continue;
+    line += (line.empty() ? "--" : " --") + name + (value == "true" ? "" : "=" + value);
+  }
+  return line;
+}
+
+SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
+                          int64_t default_threads) {
+  const FlagMap& common = preset.front().flags;
+  std::vector<FlagMap> merged;
+  for (size_t i = 1; i < preset.size(); ++i) merged.push_back(Merge(common, preset[i].flags));
+  if (merged.empty()) merged.push_back(common);
+  if (command_line.count("d") || command_line.count("shape")) {
+    merged.resize(1);
+    for (const char* name : {"d", "shape", "cores"}) merged.front().erase(name);
+  }
+
+  SweepFlags result;
+  for (const FlagMap& flags : merged) {
+    const FlagMap all = Merge(flags, command_line);
+    result.grids.push_back(ReadGrid(FlagReader(all), default_threads));
+    result.grid_flags.push_back(Join(all));
+  }
+
+  const FlagReader flags(Merge(merged.front(), command_line));
+  CellOptions& cell = result.cell;
+  const auto measure = ParseNameAxis("--measure", flags.Text("measure"), {"memory", "time"});
+  cell.measure_memory = std::count(measure.begin(), measure.end(), "memory") > 0;
+  cell.measure_time = std::count(measure.begin(), measure.end(), "time") > 0;
+  cell.timing.min_time_ns = ParseSeconds("--min-time", flags.Text("min-time"));
+  cell.timing.repetitions = flags.Int("repetitions");
+  cell.timeout_ns = ParseSeconds("--cell-timeout", flags.Text("cell-timeout"));
+  if (flags.Given("memory-budget")) {
+    cell.memory_budget_bytes = ParseBytes("--memory-budget", flags.Text("memory-budget"));
+  }
+  if (flags.Given("memory-limit")) {
+    result.memory_limit_bytes = ParseBytes("--memory-limit", flags.Text("memory-limit"));
+  }
+  cell.seed = static_cast<uint64_t>(flags.Int("seed", 0));
+  result.filter = flags.Text("filter");
+  if (flags.Given("crossovers")) {
+    result.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
+  }
+  result.max_crossover_batch = flags.Int("max-crossover-batch");
+  result.experiment = flags.Text("experiment");
+  result.out = flags.Text("out");
+  result.list = flags.Switch("list");
+  result.quiet = flags.Switch("quiet");
+
+  const std::string shard = flags.Text("shard");
+  const size_t slash = shard.find('/');
+  if (slash == std::string::npos) {
+    throw UsageError("--shard: '" + shard + "' is not i/n, e.g. --shard=1/4");
+  }
+  result.shard_index = ParseIntAxis("--shard", shard.substr(0, slash)).front() - 1;
+  result.shard_count = ParseIntAxis("--shard", shard.substr(slash + 1)).front();
+  if (result.shard_index >= result.shard_count) {
+    throw UsageError("--shard: there is no part " + shard.substr(0, slash) + " of " +
+                     shard.substr(slash + 1));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<SweepFlags> ParseSweepFlags(const std::vector<std::string>& arguments,
+                                          int64_t default_threads, std::string* help) {
+  const FlagMap command_line = ParseFlagMap(arguments, "command line", help);
+  if (!help->empty()) return std::nullopt;
+  if (command_line.count("resume")) {
+    for (const auto& [name, value] : command_line) {
+      if (IsOfThisCallAlone(name) && name != "preset" && name != "out") continue;
+      throw UsageError("--resume goes on with the run's own flags; leave out --" + name);
+    }
+    SweepFlags flags;
+    flags.resume = command_line.at("resume");
+    flags.list = command_line.count("list") > 0;
+    flags.quiet = command_line.count("quiet") > 0;
+    return flags;
+  }
+  const auto preset = command_line.find("preset");
+  return MakeSweepFlags(
+      preset == command_line.end() ? Preset{{"", {}}} : ReadPreset(preset->second), command_line,
+      default_threads);
+}
+
+SweepFlags ResumedFlags(const std::vector<std::string>& grid_flags, int64_t default_threads,
+                        const SweepFlags& now) {
+  std::string text;
+  for (const std::string& line : grid_flags) text += "[grid]\n" + line + "\n";
+  std::istringstream stream(text);
+  SweepFlags flags = MakeSweepFlags(ParsePreset(stream, "run.json"), {}, default_threads);
+  flags.resume = now.resume;
+  flags.list = now.list;
+  flags.quiet = now.quiet;
+  return flags;
+}
+
+}  // namespace ttbench

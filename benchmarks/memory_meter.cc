@@ -1,0 +1,201 @@
+#include "benchmarks/memory_meter.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace ttbench {
+namespace {
+
+// LibTorch replaces an allocator only by one of the same or a higher priority, and never lowers the
+// priority again; the highest always gets in, and back out.
+constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
+
+// Hands out exactly what the wrapped allocator hands out, with the data pointer as context, and
+// keeps the sizes beside it, by address. A context of its own would not do: raw_allocate(), by
+// which oneDNN takes its buffers, wants the data pointer as context, and raw_deallocate() may come
+// for memory from before the meter, or for the meter's when it is gone.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  // Never destroyed: the storages it made point to it for as long as they live.
+  static CountingAllocator& Get() {
+    static CountingAllocator* const instance = new CountingAllocator(c10::GetCPUAllocator());
+    return *instance;
+  }
+
+  void Install(int64_t budget_bytes) {
+    const c10::Allocator* const present = c10::GetCPUAllocator();
+    if (present == this) {
+      throw std::logic_error("a MemoryMeter is installed already; at most one exists at a time");
+    }
+    if (present != &wrapped_ || wrapped_.raw_deleter() == nullptr) {
+      throw std::logic_error("a MemoryMeter needs LibTorch's own CPU allocator in place");
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      counts_ = Counts();
+      counts_.counting = true;
+      counts_.budget_bytes = budget_bytes;
+    }
+    c10::SetCPUAllocator(this, kPriority);
+  }
+
+  void Remove() {
+    c10::SetCPUAllocator(&wrapped_, kPriority);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    counts_ = Counts();
+  }
+
+  // One lock spans the check, the allocation and the counting, so that threads cannot pass the
+  // budget together and a failed allocation has changed nothing.
+  c10::DataPtr allocate(size_t bytes) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t live = static_cast<uint64_t>(counts_.live_bytes);
+    const uint64_t budget = static_cast<uint64_t>(counts_.budget_bytes);
+    if (budget != 0 && (live > budget || bytes > budget - live)) {
+      throw OutOfBudget("an allocation of " + std::to_string(bytes) + " bytes on top of " +
+                        std::to_string(live) + " live bytes passes the memory budget of " +
+                        std::to_string(budget) + " bytes");
+    }
+    c10::DataPtr memory = wrapped_.allocate(bytes);
+    if (counts_.counting && bytes != 0) {
+      const int64_t size = static_cast<int64_t>(bytes);
+      counts_.Record(size);
+      counts_.sizes.emplace(memory.get(), size);
+      counts_.live_bytes += size;
+      counts_.peak_bytes = std::max(counts_.peak_bytes, counts_.live_bytes);
+    }
+    if (!memory.compare_exchange_deleter(wrapped_.raw_deleter(), &Release)) {
+      throw std::logic_error("the CPU allocator does not attach the deleter it names");
+    }
+    return memory;
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &Release; }
+
+  void copy_data(void* dest, const void* src, size_t bytes) const override {
+    wrapped_.copy_data(dest, src, bytes);
+  }
+
+  void SetBudget(int64_t budget_bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    counts_.budget_bytes = budget_bytes;
+  }
+
+  int64_t live_bytes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return counts_.live_bytes;
+  }
+
+  int64_t peak_bytes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return counts_.peak_bytes;
+  }
+
+  void ResetPeak() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    counts_.peak_bytes = counts_.live_bytes;
+  }
+
+  void StartRecording() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    counts_.recording = true;
+    counts_.events.clear();
+  }
+
+  std::vector<int64_t> StopRecording() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    counts_.recording = false;
+    return std::exchange(counts_.events, {});
+  }
+
+ private:
+  struct Counts {
+    void Record(int64_t bytes) {
+      if (recording) events.push_back(bytes);
+    }
+
+    bool counting = false;
+    bool recording = false;
+    int64_t budget_bytes = 0;
+    int64_t live_bytes = 0;
+    int64_t peak_bytes = 0;
+    std::unordered_map<void*, int64_t> sizes;
+    std::vector<int64_t> events;
+  };
+
+  explicit CountingAllocator(c10::Allocator* wrapped) : wrapped_(*wrapped) {}
+
+  static void Release(void* data) {
+    CountingAllocator& allocator = Get();
+    allocator.Uncount(data);
+    allocator.wrapped_.raw_deallocate(data);
+  }
+
+  // Memory that this meter did not hand out is unknown to it and passes uncounted.
+  void Uncount(void* data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = counts_.sizes.find(data);
+    if (found == counts_.sizes.end()) return;
+    counts_.Record(-found->second);
+    counts_.live_bytes -= found->second;
+    counts_.sizes.erase(found);
+  }
+
+  c10::Allocator& wrapped_;
+  std::mutex mutex_;
+  Counts counts_;  // Guarded by mutex_.
+};
+
+// The field of /proc/self/status in bytes ("VmRSS:     1234 kB"); 0 where there is none.
+int64_t StatusBytes(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != field) continue;
+    int64_t kilobytes = 0;
+    status >> kilobytes;
+    return kilobytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+MemoryMeter::MemoryMeter(int64_t budget_bytes) { CountingAllocator::Get().Install(budget_bytes); }
+
+MemoryMeter::~MemoryMeter() { CountingAllocator::Get().Remove(); }
+
+void MemoryMeter::SetBudget(int64_t budget_bytes) {
+  CountingAllocator::Get().SetBudget(budget_bytes);
+}
+
+int64_t MemoryMeter::live_bytes() const { return CountingAllocator::Get().live_bytes(); }
+
+int64_t MemoryMeter::peak_bytes() const { return CountingAllocator::Get().peak_bytes(); }
+
+void MemoryMeter::ResetPeak() { CountingAllocator::Get().ResetPeak(); }
+
+void MemoryMeter::StartRecording() { CountingAllocator::Get().StartRecording(); }
+
+std::vector<int64_t> MemoryMeter::StopRecording() {
+  return CountingAllocator::Get().StopRecording();
+}
+
+int64_t ResidentBytes() { return StatusBytes("VmRSS:"); }
+
+int64_t ResidentPeakBytes() { return StatusBytes("VmHWM:"); }
+
+bool ResetResidentPeak() {
+  std::ofstream clear_refs("/proc/self/clear_refs");
+  clear_refs << "5" << std::flush;
+  return clear_refs.good();
+}
+
+}  // namespace ttbench

@@ -1,0 +1,36 @@
+// Runs one cell's phase once: measures what it allocates, byte by byte and as resident memory, and
+// checks its results against the oracle.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "benchmarks/reference.h"
+#include "kernels/cost/linear_cost.h"
+
+namespace ttbench {
+
+struct MeasuredMemory {
+  MemoryFigures bytes;
+  // How far the process's resident memory rose over what it was before the layer was made.
+  int64_t rss_peak_bytes = 0;
+  // Of y and of every gradient, against the reference; 0 without one.
+  double max_relative_error = 0;
+  // Allocations (+) and releases (-) of the measured iteration, in order.
+  std::vector<int64_t> events;
+};
+
+// Runs one iteration of the phase under a MemoryMeter; in phases with an optimizer the second one,
+// since the first makes the optimizer's state. Throws OutOfBudget (budget_bytes = 0: none) and
+// whatever the variant throws. The gradient of y is zero outside the reference's rows, if given.
+MeasuredMemory MeasureMemory(const LinearVariant& variant, const LinearProblem& problem,
+                             uint64_t seed, int64_t budget_bytes,
+                             const LinearReference* reference = nullptr);
+
+// "" if the figures are the model's (with `with_peaks` false: weight and held bytes); else the first difference: each figure that differs with both
+// values, and the first allocation at which the measured sequence leaves the model's.
+std::string CompareWithModel(const MeasuredMemory& measured, const LinearCost& model,
+                             bool with_peaks = true);
+
+}  // namespace ttbench

@@ -1,0 +1,202 @@
+// The cost models against LibTorch: every figure of every variant, to the byte.
+#include "benchmarks/memory_pass.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "benchmarks/memory_meter.h"
+
+namespace ttbench {
+namespace {
+
+constexpr uint64_t kSeed = 1;
+
+const std::vector<TtShape>& Shapes() {
+  static const auto* shapes = new std::vector<TtShape>{
+      TtShape::Cube(2, 6, 3),
+      TtShape::Cube(3, 4, 2),
+      TtShape::Cube(3, 4, 6),
+      // Unequal modes and ranks, K = 2..6.
+      TtShape({5, 3}, {4, 7}, {6}),
+      TtShape({2, 3, 5}, {3, 2, 4}, {2, 4}),
+      TtShape({5, 3, 2}, {4, 2, 3}, {4, 2}),
+      TtShape({2, 3, 2, 3}, {3, 2, 4, 2}, {3, 4, 2}),
+      TtShape({2, 3, 2, 3, 2}, {3, 2, 2, 2, 3}, {3, 4, 2, 5}),
+      TtShape({2, 3, 4, 2, 3, 2}, {2, 2, 4, 2, 2, 3}, {2, 3, 4, 3, 2}),
+      // Ranks of 1.
+      TtShape({2, 3}, {3, 2}, {1}),
+      TtShape({2, 3, 5}, {3, 2, 4}, {1, 1}),
+      TtShape({2, 3, 5}, {3, 2, 4}, {1, 2}),
+      TtShape({2, 3, 5, 2}, {3, 2, 4, 3}, {3, 1, 2}),
+      // Modes of 1.
+      TtShape({2, 1, 5}, {3, 2, 4}, {2, 3}),
+      TtShape({1, 3, 5}, {3, 1, 4}, {2, 3}),
+      TtShape({3, 1}, {1, 4}, {1}),
+      TtShape({2, 3, 5, 1}, {1, 2, 4, 3}, {2, 1, 2}),
+      TtShape({5, 4, 3}, {1, 1, 1}, {2, 2}),
+      TtShape({1, 1, 1}, {5, 4, 3}, {2, 2}),
+      TtShape({1, 1}, {1, 1}, {1}),
+  };
+  return *shapes;
+}
+
+std::string Label(const LinearProblem& problem) {
+  return problem.shape.modes_name() + " ranks " + problem.shape.ranks_name() + " b" +
+         std::to_string(problem.batch) + " " + Name(problem.phase) + " " + Name(problem.dtype);
+}
+
+class MemoryModelTest : public testing::TestWithParam<const LinearVariant*> {
+ protected:
+  MemoryModelTest() { at::set_num_threads(1); }
+  const LinearVariant& variant() const { return *GetParam(); }
+};
+
+TEST_P(MemoryModelTest, EqualsWhatIsMeasured) {
+  int cases = 0;
+  for (const TtShape& shape : Shapes()) {
+    for (const int64_t batch : {1, 2, 7}) {
+      for (const Phase phase : kPhases) {
+        for (const DType dtype : kDTypes) {
+          const LinearProblem problem{shape, batch, phase, dtype};
+          if (!variant().WhyUnsupported(problem).empty()) continue;
+          SCOPED_TRACE(Label(problem));
+          ++cases;
+          const bool exact = variant().WhyPeaksUnmodelled(problem).empty();
+          const LinearCost model = PredictLinearCost(variant(), problem);
+          const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0);
+          EXPECT_EQ(CompareWithModel(measured, model, exact), "");
+          if (exact) continue;
+          auto expect_at_least = [](std::optional<int64_t> got, std::optional<int64_t> want) {
+            EXPECT_EQ(got.has_value(), want.has_value());
+            EXPECT_GE(got, want);
+          };
+          expect_at_least(measured.bytes.forward_peak, model.bytes.forward_peak);
+          expect_at_least(measured.bytes.backward_peak, model.bytes.backward_peak);
+          expect_at_least(measured.bytes.step_peak, model.bytes.step_peak);
+          expect_at_least(measured.bytes.peak, model.bytes.peak);
+        }
+      }
+    }
+  }
+  EXPECT_GT(cases, 0) << "the variant supports none of the shapes";
+}
+
+TEST_P(MemoryModelTest, NamesEveryByte) {
+  for (const TtShape& shape : Shapes()) {
+    for (const Phase phase : kPhases) {
+      const LinearProblem problem{shape, 7, phase, DType::kFloat32};
+      if (!variant().WhyUnsupported(problem).empty()) continue;
+      SCOPED_TRACE(Label(problem));
+      const LinearCost model = PredictLinearCost(variant(), problem);
+      auto sum = [](const std::vector<cost::Term>& terms) {
+        int64_t bytes = 0;
+        for (const cost::Term& term : terms) {
+          EXPECT_FALSE(term.name.empty());
+          bytes += term.bytes;
+        }
+        return bytes;
+      };
+      EXPECT_EQ(sum(model.held_terms), model.bytes.held.value_or(0));
+      EXPECT_EQ(sum(model.peak_terms), model.bytes.peak);
+    }
+  }
+}
+
+// Memory does not depend on how many threads share the work.
+TEST_P(MemoryModelTest, HoldsForTwoThreads) {
+  at::set_num_threads(2);
+  const LinearProblem problem{TtShape::Cube(3, 8, 4), 64, Phase::kTrain, DType::kFloat32};
+  EXPECT_EQ(CompareWithModel(MeasureMemory(variant(), problem, kSeed, 0),
+                             PredictLinearCost(variant(), problem),
+                             variant().WhyPeaksUnmodelled(problem).empty()),
+            "");
+}
+
+TEST_P(MemoryModelTest, PeakIsTheLeastBudget) {
+  for (const Phase phase : kPhases) {
+    const LinearProblem problem{TtShape({2, 3, 5}, {3, 2, 4}, {2, 4}), 7, phase, DType::kFloat32};
+    if (!variant().WhyUnsupported(problem).empty()) continue;
+    if (!variant().WhyPeaksUnmodelled(problem).empty()) continue;
+    SCOPED_TRACE(Label(problem));
+    const int64_t peak = *PredictLinearCost(variant(), problem).bytes.peak;
+    EXPECT_EQ(MeasureMemory(variant(), problem, kSeed, peak).bytes.peak, peak);
+    EXPECT_THROW(MeasureMemory(variant(), problem, kSeed, peak - 1), OutOfBudget);
+  }
+}
+
+std::vector<const LinearVariant*> AllVariants() {
+  std::vector<const LinearVariant*> variants;
+  for (const auto& variant : LinearVariants()) variants.push_back(variant.get());
+  return variants;
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, MemoryModelTest, testing::ValuesIn(AllVariants()),
+                         [](const auto& info) {
+                           std::string name = info.param->name();
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+MeasuredMemory Measured() {
+  MeasuredMemory measured;
+  measured.bytes = {100, 40, 20, 60, std::nullopt, 160};
+  measured.events = {+20, +40, -40, -20};
+  return measured;
+}
+
+LinearCost Model() {
+  LinearCost model;
+  model.bytes = Measured().bytes;
+  model.events = {{"a", +20}, {"b", +40}, {"a", -20}, {"b", -40}};
+  return model;
+}
+
+TEST(CompareWithModelTest, SaysNothingWhereAllIsEqual) {
+  EXPECT_EQ(CompareWithModel(Measured(), Model()), "");
+}
+
+TEST(CompareWithModelTest, NamesEachFigureThatDiffers) {
+  LinearCost model = Model();
+  model.bytes.held = 41;
+  model.bytes.step_peak = 0;
+  const std::string text = CompareWithModel(Measured(), model);
+  EXPECT_NE(text.find("held 40 against 41"), std::string::npos) << text;
+  EXPECT_NE(text.find("step peak none against 0"), std::string::npos) << text;
+  for (const char* equal : {"weight", "forward peak", "backward peak", "part at"}) {
+    EXPECT_EQ(text.find(equal), std::string::npos) << text;
+  }
+}
+
+TEST(CompareWithModelTest, LeavesPeaksOutWhereTheyAreNotModelled) {
+  LinearCost model = Model();
+  model.bytes.forward_peak = 1;
+  model.bytes.backward_peak = 1;
+  model.bytes.peak = 1;
+  EXPECT_EQ(CompareWithModel(Measured(), model, /*with_peaks=*/false), "");
+  model.bytes.weight = 1;
+  EXPECT_NE(CompareWithModel(Measured(), model, /*with_peaks=*/false).find("weight 100 against 1"),
+            std::string::npos);
+}
+
+TEST(CompareWithModelTest, ShowsWhereTheSequencesPart) {
+  LinearCost model = Model();
+  model.bytes.peak = 1;
+  model.events[1] = {"scratch", +44};
+  std::string text = CompareWithModel(Measured(), model);
+  EXPECT_NE(text.find("they part at allocation event 2: measured +40, model +44 (scratch)"),
+            std::string::npos)
+      << text;
+  model.events.resize(1);
+  text = CompareWithModel(Measured(), model);
+  EXPECT_NE(text.find("they part at allocation event 2: measured +40, model none"),
+            std::string::npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace ttbench

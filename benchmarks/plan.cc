@@ -1,0 +1,138 @@
+#include "benchmarks/plan.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "benchmarks/axis.h"
+#include "kernels/variant.h"
+
+namespace ttbench {
+namespace {
+
+// For predicted times only: what a core moves when a buffer is written and read again, and what
+// LibTorch takes for an operator however small.
+constexpr double kPlanningBytesPerSecond = 4e9;
+constexpr double kPlanningSecondsPerPhase = 30e-6;
+
+bool IsPlainSize(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isdigit(c);
+  });
+}
+
+double PhaseSeconds(const LinearVariant& variant, const LinearProblem& problem,
+                    const LinearCost& cost, int64_t threads) {
+  const double precision = problem.dtype == DType::kFloat64 ? 2 : 1;
+  return kPlanningSecondsPerPhase +
+         precision * static_cast<double>(cost.flops) /
+             (variant.planning_gflops() * 1e9 * static_cast<double>(threads)) +
+         static_cast<double>(cost.allocated_bytes) / kPlanningBytesPerSecond;
+}
+
+}  // namespace
+
+std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank) {
+  std::vector<TtShape> shapes;
+  for (int64_t cores : grid.cores)
+    for (int64_t d : grid.d) shapes.push_back(TtShape::Cube(cores, d, rank));
+  for (const std::string& text : grid.shapes) {
+    const size_t colon = text.find(':');
+    const std::string in = text.substr(0, colon);
+    const std::string out = colon == std::string::npos ? "" : text.substr(colon + 1);
+    if (!IsPlainSize(in) || !IsPlainSize(out)) {
+      shapes.push_back(TtShape::Parse(text, rank));
+      continue;
+    }
+    for (int64_t cores : grid.cores) {
+      shapes.push_back(TtShape::Uniform(
+          Factorize(ParseModes(in).front(), cores, grid.factor_order),
+          Factorize(ParseModes(out).front(), cores, grid.factor_order), rank));
+    }
+  }
+  return shapes;
+}
+
+PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
+                     const Limits& limits) {
+  const LinearVariant& variant = *FindLinearVariant(cell.variant);
+  const LinearVariant& baseline = *FindLinearVariant(kBaselineVariant);
+  PlannedCell planned{cell, PredictLinearCost(variant, cell.problem), 0, ""};
+  const LinearCost dense = PredictLinearCost(baseline, cell.problem);
+  // The dense weight is made from the cores, by way of one more of its size.
+  const int64_t dense_bytes = CheckedAdd(*dense.bytes.peak, *dense.bytes.weight);
+  const int64_t bytes = std::max(CheckedAdd(*planned.cost.bytes.peak, *dense.bytes.peak), dense_bytes);
+
+  const double variant_seconds = PhaseSeconds(variant, cell.problem, planned.cost, cell.threads);
+  const double dense_seconds = PhaseSeconds(baseline, cell.problem, dense, cell.threads);
+  planned.seconds = variant_seconds + dense_seconds +
+                    2 * static_cast<double>(*dense.bytes.weight) / kPlanningBytesPerSecond;
+  if (measure_time) {
+    // Repetitions end when their time is up; a run of the phase is never cut short.
+    const double least = static_cast<double>(min_time_ns) * 1e-9;
+    planned.seconds += 6 * std::max(least, variant_seconds) +
+                       6 * std::max(least, dense_seconds);
+  }
+
+  planned.skip_reason = variant.WhyUnsupported(cell.problem);
+  if (planned.skip_reason.empty() && cell.device != "cpu") {
+    planned.skip_reason = "this build runs on the CPU alone";
+  }
+  if (planned.skip_reason.empty() && limits.memory_bytes > 0 &&
+      bytes > limits.memory_bytes) {
+    planned.skip_reason = "predicted to need " + FormatBytes(bytes) +
+                          " with the dense layer beside it; the limit is " +
+                          FormatBytes(limits.memory_bytes);
+  }
+  if (planned.skip_reason.empty() && limits.time_ns > 0 &&
+      planned.seconds > static_cast<double>(limits.time_ns) * 1e-9) {
+    char text[96];
+    std::snprintf(text, sizeof text, "predicted to take %.3g s; the limit is %.3g s",
+                  planned.seconds, static_cast<double>(limits.time_ns) * 1e-9);
+    planned.skip_reason = text;
+  }
+  return planned;
+}
+
+std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::string& filter,
+                                  bool measure_time, int64_t min_time_ns, const Limits& limits,
+                                  std::vector<std::string>* notes) {
+  std::vector<PlannedCell> plan;
+  std::set<std::string> names;
+  auto add = [&](const Cell& cell) {
+    const std::string name = cell.Name();
+    if (!filter.empty() && !GlobMatches(filter, name)) return;
+    if (!names.insert(name).second) return;
+    plan.push_back(PlanCell(cell, measure_time, min_time_ns, limits));
+  };
+  for (const Grid& grid : grids) {
+    std::vector<std::vector<TtShape>> by_rank;
+    for (int64_t rank : grid.ranks) {
+      by_rank.push_back(ShapesOf(grid, rank));
+      for (const TtShape& shape : by_rank.back()) {
+        const std::string& note = shape.clipping_note();
+        if (!note.empty() && std::find(notes->begin(), notes->end(), note) == notes->end()) {
+          notes->push_back(note);
+        }
+      }
+    }
+    for (size_t s = 0; s < by_rank.front().size(); ++s)
+      for (DType dtype : grid.dtypes)
+        for (int64_t threads : grid.threads)
+          for (int64_t batch : grid.batches)
+            for (Phase phase : grid.phases)
+              for (size_t r = 0; r < grid.ranks.size(); ++r)
+                for (const std::string& name : grid.variants) {
+                  const LinearVariant& variant = *FindLinearVariant(name);
+                  // Dense variants do not depend on the rank: they run with the first.
+                  if (variant.is_dense() && r > 0) continue;
+                  add({name, variant.is_dense(), {by_rank[r][s], batch, phase, dtype},
+                       grid.ranks[r], grid.device, threads});
+                }
+  }
+  return plan;
+}
+
+}  // namespace ttbench

@@ -1,0 +1,57 @@
+// From flags to cells: what a run will do, in which order, and what it is expected to cost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "benchmarks/cell.h"
+#include "kernels/cost/linear_cost.h"
+
+namespace ttbench {
+
+// The axes of one grid, as parsed from flags: a cell for every combination.
+struct Grid {
+  std::vector<std::string> variants;
+  std::vector<std::string> shapes;  // "2x5x41:10x14x15", or "410:2100" to be split into cores.
+  std::vector<int64_t> d;           // Cubes, beside the shapes.
+  std::vector<int64_t> cores;       // Of cubes, and of shapes given as plain sizes.
+  FactorOrder factor_order = FactorOrder::kAscending;
+  std::vector<int64_t> ranks;
+  std::vector<int64_t> batches;
+  std::vector<Phase> phases;
+  std::vector<DType> dtypes;
+  std::vector<int64_t> threads;
+  std::string device = "cpu";
+};
+
+// What a machine and the user allow a cell.
+struct Limits {
+  int64_t memory_bytes = 0;  // Cells predicted past it are skipped. 0: none.
+  int64_t time_ns = 0;       // Likewise. 0: none.
+};
+
+struct PlannedCell {
+  Cell cell;
+  LinearCost cost;
+  // The time the cell is expected to take with its check and the fewest repetitions, in seconds: a
+  // rough figure from the model's FLOPs and bytes and the variant's planning rate.
+  double seconds = 0;
+  std::string skip_reason;  // "" if it will run.
+};
+
+// The cells of the grids in running order, each once: those of one (shape, batch, phase, dtype,
+// threads) next to each other, dense first. `filter` is a glob over cell names, "" for all. Throws
+// ShapeError. Notes (clipped ranks) are appended to *notes, each once.
+std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::string& filter,
+                                  bool measure_time, int64_t min_time_ns, const Limits& limits,
+                                  std::vector<std::string>* notes);
+
+// The shapes of a grid at one rank.
+std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank);
+
+// Fills in cost, seconds and skip_reason. `with_baseline`: the dense layer is measured beside it.
+PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
+                     const Limits& limits);
+
+}  // namespace ttbench

@@ -1,0 +1,545 @@
+#include "benchmarks/sweep.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "benchmarks/axis.h"
+#include "benchmarks/cell_runner.h"
+#include "benchmarks/crossover.h"
+#include "benchmarks/fingerprint.h"
+#include "benchmarks/flags.h"
+#include "benchmarks/machine.h"
+#include "benchmarks/plan.h"
+#include "benchmarks/progress.h"
+#include "benchmarks/reference.h"
+#include "benchmarks/result_table.h"
+#include "benchmarks/usage_error.h"
+
+namespace ttbench {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+volatile std::sig_atomic_t g_signal = 0;
+void NoteSignal(int signal) { g_signal = signal; }
+bool Interrupted() { return g_signal != 0; }
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// A path as the user meant it: relative to where they stand, which `bazel run` leaves.
+std::string UserPath(const std::string& path) {
+  const std::string from = Environment("BUILD_WORKING_DIRECTORY");
+  return path.empty() || path.front() == '/' || from.empty() ? path : from + "/" + path;
+}
+
+std::string UtcNow(const char* format) {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, format, std::gmtime(&now));
+  return text;
+}
+
+std::string DefaultDirectory(const std::string& experiment) {
+  const std::string workspace = Environment("BUILD_WORKSPACE_DIRECTORY");
+  return (workspace.empty() ? "." : workspace) + "/results/runs/" + experiment + "-" +
+         UtcNow("%Y%m%dT%H%M%SZ");
+}
+
+void MakeDirectories(const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    mkdir(path.substr(0, slash).c_str(), 0755);
+  }
+  mkdir(path.c_str(), 0755);
+  if (access(path.c_str(), W_OK | X_OK) != 0) {
+    throw WriteError("cannot write into " + path + ": " + std::strerror(errno));
+  }
+}
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+ordered_json ReadJson(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw UsageError("--resume: there is no run in " + path.substr(0, path.rfind('/')));
+  return ordered_json::parse(in);
+}
+
+// What a row says of its cell alone.
+Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
+  const Cell& cell = planned.cell;
+  const TtShape& shape = cell.problem.shape;
+  const LinearVariant& variant = *FindLinearVariant(cell.variant);
+  Row row;
+  row.Set("schema", int64_t{kSchemaVersion});
+  row.Set("experiment", flags.experiment);
+  row.Set("cell", cell.Name());
+  row.Set("family", "linear");
+  row.Set("variant", cell.variant);
+  row.Set("algorithm", variant.Algorithm(cell.problem));
+  row.Set("baseline", int64_t{cell.variant == kBaselineVariant});
+  row.Set("in_modes", FormatModes(shape.in_modes()));
+  row.Set("out_modes", FormatModes(shape.out_modes()));
+  row.Set("cores", shape.cores());
+  if (shape.is_cube()) row.Set("d", shape.n(0));
+  if (!cell.is_dense) {
+    row.Set("ranks", shape.ranks_name());
+    if (shape.uniform_rank() > 0) row.Set("rank", shape.uniform_rank());
+  }
+  row.Set("batch", cell.problem.batch);
+  row.Set("phase", Name(cell.problem.phase));
+  row.Set("dtype", Name(cell.problem.dtype));
+  row.Set("device", cell.device);
+  row.Set("threads", cell.threads);
+  row.Set("seed", static_cast<int64_t>(flags.cell.seed));
+  row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(cell.problem.dtype));
+  row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() + " --seed=" +
+                       std::to_string(flags.cell.seed) +
+                       (flags.cell.memory_budget_bytes > 0
+                            ? " --memory-budget=" + std::to_string(flags.cell.memory_budget_bytes)
+                            : ""));
+  return row;
+}
+
+void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
+                const std::map<std::string, double>& peak_gflops, Row* row) {
+  const LinearProblem& problem = planned.cell.problem;
+  row->Set("status", Name(outcome.status));
+  row->Set("reason", outcome.reason);
+  if (outcome.memory) {
+    const bool peaks_modelled =
+        FindLinearVariant(planned.cell.variant)->WhyPeaksUnmodelled(problem).empty();
+    auto set = [&](const std::string& column, std::optional<int64_t> measured,
+                   std::optional<int64_t> model, bool modelled) {
+      if (measured) row->Set(column, *measured);
+      if (measured && model && modelled) row->Set(column + "_model", *model);
+    };
+    const MemoryFigures& measured = outcome.memory->bytes;
+    const MemoryFigures& model = planned.cost.bytes;
+    set("weight_bytes", measured.weight, model.weight, true);
+    set("held_bytes", measured.held, model.held, true);
+    set("forward_peak_bytes", measured.forward_peak, model.forward_peak, peaks_modelled);
+    set("backward_peak_bytes", measured.backward_peak, model.backward_peak, peaks_modelled);
+    set("step_peak_bytes", measured.step_peak, model.step_peak, peaks_modelled);
+    set("peak_bytes", measured.peak, model.peak, peaks_modelled);
+    row->Set("rss_peak_bytes", outcome.memory->rss_peak_bytes);
+    const std::optional<int64_t> dense_peak = planned.cell.variant == kBaselineVariant
+                                                  ? measured.peak
+                                                  : outcome.baseline_peak_bytes;
+    if (measured.peak && dense_peak) {
+      row->Set("peak_ratio_to_dense",
+               static_cast<double>(*measured.peak) / static_cast<double>(*dense_peak));
+    }
+  }
+  if (outcome.max_relative_error) row->Set("max_relative_error", *outcome.max_relative_error);
+  if (outcome.status != Status::kSkipped) row->Set("flops_model", planned.cost.flops);
+  if (outcome.timing) {
+    const Timing& timing = *outcome.timing;
+    row->Set("time_ns", timing.median_ns);
+    row->Set("time_min_ns", timing.min_ns);
+    if (timing.spread) row->Set("time_spread", *timing.spread);
+    row->Set("iterations", timing.iterations);
+    row->Set("repetitions", timing.repetitions);
+    row->Set("stop_reason", timing.stop_reason);
+    const double gflops = static_cast<double>(planned.cost.flops) / timing.median_ns;
+    row->Set("gflops", gflops);
+    const auto peak = peak_gflops.find(PeakKey(problem.dtype, planned.cell.threads));
+    if (peak != peak_gflops.end()) row->Set("fraction_of_peak", gflops / peak->second);
+    if (planned.cell.variant == kBaselineVariant) {
+      row->Set("time_ratio_to_dense", 1.0);
+    } else if (timing.ratio_to_baseline) {
+      row->Set("time_ratio_to_dense", *timing.ratio_to_baseline);
+    }
+  }
+}
+
+// All that identifies a cell but its batch: where one ran out of memory or time, larger ones will.
+std::string SeriesOf(const Cell& cell) {
+  Cell series = cell;
+  series.problem.batch = 0;
+  return series.Name();
+}
+
+class Sweep {
+ public:
+  Sweep(SweepFlags flags, const Machine& machine) : flags_(std::move(flags)), machine_(machine) {}
+
+  int Run(const std::string& command);
+
+ private:
+  Limits CellLimits() const {
+    const int64_t memory = flags_.memory_limit_bytes > 0 ? flags_.memory_limit_bytes
+                                                         : AvailableMemoryBytes() / 4 * 3;
+    return {memory, flags_.cell.timeout_ns};
+  }
+  void Plan();
+  int PrintPlan() const;
+  // Opens the results; cells that have a row are marked done.
+  void Open();
+  void WriteRunInfo();
+  CellOutcome RunPlanned(const PlannedCell& planned);
+  void RunCells();
+  void FindCrossovers();
+  int ExitStatus() const;
+
+  SweepFlags flags_;
+  Machine machine_;
+  std::vector<PlannedCell> plan_;
+  std::vector<std::string> notes_;
+  std::string directory_;
+  ordered_json info_;
+  std::map<std::string, double> peak_gflops_;
+  std::unique_ptr<CsvAppender> results_;
+  std::map<std::string, std::string> done_;  // Cell name -> status.
+  // Series -> why its larger batches are skipped.
+  std::map<std::string, std::string> given_up_;
+  std::string reference_key_;
+  LinearReference reference_;
+};
+
+void Sweep::Plan() {
+  const std::vector<PlannedCell> all =
+      MakePlan(flags_.grids, flags_.filter, flags_.cell.measure_time,
+               flags_.cell.timing.min_time_ns * flags_.cell.timing.repetitions / 5, CellLimits(),
+               &notes_);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (static_cast<int64_t>(i) % flags_.shard_count == flags_.shard_index) plan_.push_back(all[i]);
+  }
+}
+
+int Sweep::PrintPlan() const {
+  double seconds = 0;
+  int64_t runs = 0;
+  std::printf("%12s %9s  %s\n", "peak", "time", "cell");
+  for (const PlannedCell& planned : plan_) {
+    const bool skipped = !planned.skip_reason.empty();
+    std::printf("%12s %8.2fs  %s%s%s\n", FormatBytes(*planned.cost.bytes.peak).c_str(),
+                planned.seconds, planned.cell.Name().c_str(), skipped ? "  skipped: " : "",
+                planned.skip_reason.c_str());
+    if (skipped) continue;
+    seconds += planned.seconds;
+    ++runs;
+  }
+  std::printf("%zu cells, %lld to run, about %s\n", plan_.size(), static_cast<long long>(runs),
+              FormatDuration(seconds).c_str());
+  return kExitOk;
+}
+
+void Sweep::Open() {
+  const bool resumes = !flags_.resume.empty();
+  directory_ = resumes ? UserPath(flags_.resume)
+                       : (flags_.out.empty() ? DefaultDirectory(flags_.experiment)
+                                             : UserPath(flags_.out));
+  const std::string path = directory_ + "/results.csv";
+  if (!resumes && Exists(path)) {
+    throw UsageError("--out: " + directory_ + " already holds a run; go on with it by --resume=" +
+                     directory_ + ", or name another directory");
+  }
+  MakeDirectories(directory_);
+  std::vector<std::string> header;
+  for (const Column& column : ResultColumns()) header.push_back(column.name);
+  const auto lines = ReadCsv(path);
+  if (!lines.empty() && lines.front() != header) {
+    throw UsageError("--resume: " + path + " has other columns than this version writes");
+  }
+  results_ = std::make_unique<CsvAppender>(path, header);
+  for (size_t i = 1; i < lines.size(); ++i) {
+    Row row;
+    for (size_t c = 0; c < header.size(); ++c) row.Set(header[c], lines[i][c]);
+    done_[row.Get("cell")] = row.Get("status");
+  }
+}
+
+void Sweep::WriteRunInfo() { WriteFile(directory_ + "/run.json", info_.dump(2) + "\n"); }
+
+CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
+  CellOutcome outcome;
+  outcome.status = Status::kSkipped;
+  outcome.reason = planned.skip_reason;
+  const auto given_up = given_up_.find(SeriesOf(planned.cell));
+  if (outcome.reason.empty() && given_up != given_up_.end()) outcome.reason = given_up->second;
+  if (!outcome.reason.empty()) return outcome;
+
+  // Neighbours in the plan share their inputs, and with them the reference.
+  const LinearProblem& problem = planned.cell.problem;
+  const bool gradients = problem.phase != Phase::kInference;
+  const std::string key = problem.shape.modes_name() + problem.shape.ranks_name() + "/" +
+                          std::to_string(problem.batch) + (gradients ? "/gradients" : "");
+  if (key != reference_key_) {
+    reference_ = MakeReference(problem, flags_.cell.seed);
+    reference_key_ = key;
+  }
+  outcome = RunCell(planned.cell, flags_.cell, &reference_,
+                    planned.cell.variant != kBaselineVariant, Interrupted);
+  if (outcome.status == Status::kOom || outcome.status == Status::kTimeout) {
+    given_up_[SeriesOf(planned.cell)] = std::string(outcome.status == Status::kOom
+                                                        ? "ran out of memory at batch "
+                                                        : "ran out of time at batch ") +
+                                        std::to_string(problem.batch);
+  }
+  return outcome;
+}
+
+void Sweep::RunCells() {
+  std::vector<double> seconds;
+  for (const PlannedCell& planned : plan_) {
+    const bool runs = planned.skip_reason.empty() && !done_.count(planned.cell.Name());
+    seconds.push_back(runs ? planned.seconds : 0);
+  }
+  Progress progress(std::move(seconds), flags_.quiet);
+  for (const PlannedCell& planned : plan_) {
+    const std::string name = planned.cell.Name();
+    if (done_.count(name)) {
+      progress.Done(name, "already there");
+      continue;
+    }
+    progress.Begin(name);
+    const CellOutcome outcome = RunPlanned(planned);
+    if (Interrupted()) return;
+    Row row = DescribeCell(planned, flags_);
+    SetOutcome(planned, outcome, peak_gflops_, &row);
+    results_->Append(row.fields());
+    done_[name] = Name(outcome.status);
+    progress.Done(name, outcome.status == Status::kOk
+                            ? Name(outcome.status)
+                            : Name(outcome.status) + (": " + outcome.reason));
+  }
+}
+
+void Sweep::FindCrossovers() {
+  const std::vector<std::string> header = {
+      "schema", "experiment", "variant",         "phase",
+      "metric", "in_modes",   "out_modes",       "ranks",
+      "cores",  "d",          "rank",            "dtype",
+      "crossover_batch",      "crossover_batch_model",
+      "claim_batch",          "k",               "verdict", "probes"};
+  // Bytes by cell name, from the probes of this and of earlier calls.
+  std::vector<std::string> columns;
+  for (const Column& column : ResultColumns()) columns.push_back(column.name);
+  const std::string probes_path = directory_ + "/crossover_probes.csv";
+  std::map<std::string, MemoryFigures> figures;
+  const auto earlier = ReadCsv(probes_path);
+  for (size_t i = 1; i < earlier.size(); ++i) {
+    Row row;
+    for (size_t c = 0; c < columns.size(); ++c) row.Set(columns[c], earlier[i][c]);
+    auto read = [&](const char* column) -> std::optional<int64_t> {
+      const std::string& text = row.Get(column);
+      if (text.empty()) return std::nullopt;
+      return std::stoll(text);
+    };
+    MemoryFigures& f = figures[row.Get("cell")];
+    f.weight = read("weight_bytes");
+    f.held = read("held_bytes");
+    f.peak = read("peak_bytes");
+  }
+  CsvAppender probes(probes_path, columns);
+
+  SweepFlags probe_flags = flags_;
+  probe_flags.cell.measure_time = false;
+  probe_flags.cell.memory_budget_bytes = 0;
+  const Limits limits = CellLimits();
+  auto measure = [&](Cell cell, int64_t batch) -> std::optional<MemoryFigures> {
+    cell.problem.batch = batch;
+    const std::string name = cell.Name();
+    if (const auto known = figures.find(name); known != figures.end()) return known->second;
+    PlannedCell planned = PlanCell(cell, false, 0, limits);
+    if (!planned.skip_reason.empty() || Interrupted()) return std::nullopt;
+    const CellOutcome outcome = RunCell(cell, probe_flags.cell, nullptr, false, Interrupted);
+    if (Interrupted() || !outcome.memory) return std::nullopt;
+    Row row = DescribeCell(planned, probe_flags);
+    SetOutcome(planned, outcome, peak_gflops_, &row);
+    probes.Append(row.fields());
+    return figures[name] = outcome.memory->bytes;
+  };
+
+  // One search for each series of the plan, in the phases asked for.
+  std::vector<Cell> searches;
+  std::set<std::string> seen;
+  for (const PlannedCell& planned : plan_) {
+    for (Phase phase : flags_.crossover_phases) {
+      Cell cell = planned.cell;
+      cell.problem.phase = phase;
+      if (cell.is_dense || !seen.insert(SeriesOf(cell)).second) continue;
+      searches.push_back(cell);
+    }
+  }
+  Progress progress(std::vector<double>(searches.size(), 1.0), flags_.quiet);
+  std::string table = FormatCsvLine(header);
+  for (const Cell& cell : searches) {
+    const std::string title = "crossover of " + SeriesOf(cell);
+    progress.Begin(title);
+    Cell dense = cell;
+    dense.variant = kBaselineVariant;
+    dense.is_dense = true;
+    std::string answers;
+    for (CrossoverMetric metric : {CrossoverMetric::kHeld, CrossoverMetric::kPeak}) {
+      // What is held does not depend on the optimizer.
+      if (metric == CrossoverMetric::kHeld && cell.problem.phase != Phase::kTrain) continue;
+      auto is_above = [&](int64_t batch) -> std::optional<bool> {
+        const auto ours = measure(cell, batch);
+        const auto theirs = measure(dense, batch);
+        if (!ours || !theirs) return std::nullopt;
+        return *MetricOf(*ours, metric) > *MetricOf(*theirs, metric);
+      };
+      const Crossover crossover =
+          FindCrossover(cell, metric, is_above, flags_.max_crossover_batch);
+      if (Interrupted()) return;
+      const TtShape& shape = cell.problem.shape;
+      auto text = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : ""; };
+      std::string k;
+      if (crossover.batch && ClaimedCrossover(shape)) {
+        char buffer[32];
+        std::snprintf(buffer, sizeof buffer, "%.6g",
+                      2.0 * static_cast<double>(*crossover.batch * shape.uniform_rank()) /
+                          static_cast<double>(shape.in_features()));
+        k = buffer;
+      }
+      table += FormatCsvLine(
+          {std::to_string(kSchemaVersion), flags_.experiment, cell.variant,
+           Name(cell.problem.phase), Name(metric), FormatModes(shape.in_modes()),
+           FormatModes(shape.out_modes()), shape.ranks_name(), std::to_string(shape.cores()),
+           shape.is_cube() ? std::to_string(shape.n(0)) : "",
+           shape.uniform_rank() > 0 ? std::to_string(shape.uniform_rank()) : "",
+           Name(cell.problem.dtype), text(crossover.batch), text(crossover.model_batch),
+           text(ClaimedCrossover(shape)), k, crossover.verdict, std::to_string(crossover.probes)});
+      answers += (answers.empty() ? "" : ", ") + std::string(Name(metric)) + " " +
+                 (crossover.batch ? "B = " + std::to_string(*crossover.batch) : crossover.verdict);
+    }
+    progress.Done(title, answers);
+  }
+  WriteFile(directory_ + "/crossover.csv", table);
+}
+
+int Sweep::ExitStatus() const {
+  for (const PlannedCell& planned : plan_) {
+    const auto done = done_.find(planned.cell.Name());
+    if (done == done_.end()) continue;
+    const std::string& status = done->second;
+    const bool expected = status == "ok" || status == "skipped" ||
+                          (status == "oom" && flags_.cell.memory_budget_bytes > 0);
+    if (!expected) return kExitFailed;
+  }
+  return kExitOk;
+}
+
+int Sweep::Run(const std::string& command) {
+  if (!flags_.resume.empty()) {
+    const SweepFlags now = flags_;
+    const ordered_json info = ReadJson(UserPath(flags_.resume) + "/run.json");
+    flags_ = ResumedFlags(info.at("flags").get<std::vector<std::string>>(), machine_.cores, now);
+    const std::string difference = DifferenceOfMachines(info, machine_);
+    if (!difference.empty()) {
+      throw UsageError("--resume: the run was begun on another machine: " + difference);
+    }
+  }
+  Plan();
+  for (const std::string& note : notes_) std::fprintf(stderr, "note: %s\n", note.c_str());
+  if (plan_.empty()) {
+    std::vector<std::string> all;
+    for (const PlannedCell& planned :
+         MakePlan(flags_.grids, "", flags_.cell.measure_time, 0, Limits(), &notes_)) {
+      all.push_back(planned.cell.Name());
+    }
+    std::string near;
+    for (const std::string& name : NearNames(flags_.filter, all, 3)) near += "\n  " + name;
+    if (flags_.filter.empty()) {
+      std::fprintf(stderr, "sweep: part %lld of %lld has no cell\n",
+                   static_cast<long long>(flags_.shard_index + 1),
+                   static_cast<long long>(flags_.shard_count));
+    } else {
+      std::fprintf(stderr, "sweep: no cell matches --filter=%s; the nearest are:%s\n",
+                   flags_.filter.c_str(), near.c_str());
+    }
+    return kExitNothing;
+  }
+  if (flags_.list) return PrintPlan();
+
+  Open();
+  const auto start = std::chrono::steady_clock::now();
+  std::set<int64_t> threads;
+  for (const PlannedCell& planned : plan_) threads.insert(planned.cell.threads);
+  peak_gflops_ = MeasurePeaks(threads);
+  info_ = DescribeRun(machine_, peak_gflops_);
+  info_["experiment"] = flags_.experiment;
+  info_["command"] = command;
+  info_["flags"] = flags_.grid_flags;
+  info_["notes"] = notes_;
+  info_["started_utc"] = UtcNow("%Y-%m-%dT%H:%M:%SZ");
+  for (const auto& warning : info_["warnings"]) {
+    std::fprintf(stderr, "warning: %s\n", warning.get<std::string>().c_str());
+  }
+  WriteRunInfo();
+
+  RunCells();
+  if (!Interrupted() && !flags_.crossover_phases.empty()) FindCrossovers();
+
+  std::map<std::string, int64_t> counts;
+  for (const auto& [name, status] : done_) ++counts[status];
+  info_["cells"] = counts;
+  info_["wall_s"] =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!Interrupted()) info_["finished_utc"] = UtcNow("%Y-%m-%dT%H:%M:%SZ");
+  WriteRunInfo();
+  if (Interrupted()) {
+    std::fprintf(stderr, "sweep: stopped; all finished rows are kept, go on with --resume=%s\n",
+                 directory_.c_str());
+    return 128 + g_signal;
+  }
+  std::string summary;
+  for (const auto& [status, count] : counts) {
+    summary += (summary.empty() ? "" : ", ") + std::to_string(count) + " " + status;
+  }
+  std::printf("%s\n%s\n", summary.c_str(), directory_.c_str());
+  return ExitStatus();
+}
+
+}  // namespace
+
+int SweepMain(int argc, char** argv) {
+  std::signal(SIGINT, NoteSignal);
+  std::signal(SIGTERM, NoteSignal);
+  std::signal(SIGXFSZ, SIG_IGN);  // A file size limit is a write error like a full disk.
+  std::signal(SIGPIPE, SIG_IGN);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::string command = "sweep";
+  for (const std::string& argument : arguments) command += " " + argument;
+  try {
+    const Machine machine = ReadMachine();
+    std::string help;
+    std::optional<SweepFlags> flags = ParseSweepFlags(arguments, machine.cores, &help);
+    if (!flags) {
+      std::fputs(help.c_str(), stdout);
+      return kExitOk;
+    }
+    return Sweep(*std::move(flags), machine).Run(command);
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "sweep: %s\n", error.what());
+    return kExitUsage;
+  } catch (const ShapeError& error) {
+    std::fprintf(stderr, "sweep: %s\n", error.what());
+    return kExitUsage;
+  } catch (const WriteError& error) {
+    std::fprintf(stderr, "sweep: %s; rows written before are whole\n", error.what());
+    return kExitWrite;
+  }
+}
+
+}  // namespace ttbench

@@ -1,0 +1,143 @@
+#include "benchmarks/timing_pass.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "benchmarks/linear_run.h"
+
+namespace ttbench {
+namespace {
+
+// Keeps what Google Benchmark measured instead of printing it.
+class SampleReporter : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context&) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      if (run.run_type != Run::RT_Iteration || run.error_occurred) continue;
+      iterations = static_cast<int64_t>(run.iterations);
+      ns_per_iteration = run.real_accumulated_time * 1e9 / static_cast<double>(run.iterations);
+    }
+  }
+  int64_t iterations = 0;
+  double ns_per_iteration = 0;
+};
+
+// One side of the comparison: a layer ready to run, and its repetitions so far.
+class Side {
+ public:
+  Side(const LinearVariant& variant, const LinearProblem& problem, uint64_t seed)
+      : run_(variant, problem, seed) {
+    if (problem.phase != Phase::kInference) dy_ = run_.MakeDy();
+  }
+
+  // One repetition: the first finds how many iterations fill min_time_ns, the rest do as many.
+  void Repeat(int64_t min_time_ns) {
+    std::exception_ptr failure;
+    auto body = [&](benchmark::State& state) {
+      for (auto _ : state) {
+        try {
+          Iterate();
+        } catch (...) {
+          failure = std::current_exception();
+          state.SkipWithError("the variant threw");
+          break;
+        }
+      }
+    };
+    benchmark::ClearRegisteredBenchmarks();
+    auto* registered = benchmark::RegisterBenchmark(run_.variant().name().c_str(), body);
+    registered->UseRealTime();
+    if (iterations_ == 0) {
+      registered->MinTime(static_cast<double>(min_time_ns) * 1e-9);
+    } else {
+      registered->Iterations(iterations_);
+    }
+    SampleReporter reporter;
+    benchmark::RunSpecifiedBenchmarks(&reporter);
+    if (failure) std::rethrow_exception(failure);
+    iterations_ = reporter.iterations;
+    samples_.push_back(reporter.ns_per_iteration);
+  }
+
+  int64_t iterations() const { return iterations_; }
+  const std::vector<double>& samples() const { return samples_; }
+
+ private:
+  void Iterate() {
+    at::Tensor y = run_.Forward();
+    if (dy_.defined()) {
+      run_.Backward(y, dy_);
+      run_.Step();
+      run_.ClearGradients();
+    }
+    benchmark::DoNotOptimize(y);
+  }
+
+  LinearRun run_;
+  at::Tensor dy_;
+  int64_t iterations_ = 0;
+  std::vector<double> samples_;
+};
+
+double SpreadOf(const std::vector<double>& samples) {
+  return (Quantile(samples, 0.75) - Quantile(samples, 0.25)) / Quantile(samples, 0.5);
+}
+
+}  // namespace
+
+double Quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double position = q * static_cast<double>(values.size() - 1);
+  const size_t below = static_cast<size_t>(position);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (position - std::floor(position)) * (values[above] - values[below]);
+}
+
+Timing TimeLinear(const LinearVariant& variant, const LinearVariant* baseline,
+                  const LinearProblem& problem, uint64_t seed, const TimingOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  Side side(variant, problem, seed);
+  std::unique_ptr<Side> base;
+  if (baseline) base = std::make_unique<Side>(*baseline, problem, seed);
+
+  const auto start = Clock::now();
+  const auto limit = std::chrono::nanoseconds(kTimeLimitFactor * options.min_time_ns);
+  Timing timing;
+  while (timing.stop_reason.empty()) {
+    const bool baseline_first = base && side.samples().size() % 2 == 1;
+    if (baseline_first) base->Repeat(options.min_time_ns);
+    side.Repeat(options.min_time_ns);
+    if (base && !baseline_first) base->Repeat(options.min_time_ns);
+
+    const int64_t repetitions = static_cast<int64_t>(side.samples().size());
+    if (repetitions >= options.repetitions && SpreadOf(side.samples()) <= kConvergedSpread) {
+      timing.stop_reason = "converged";
+    } else if (repetitions >= 3 * options.repetitions) {
+      timing.stop_reason = "max-repetitions";
+    } else if (Clock::now() - start >= limit) {
+      timing.stop_reason = "time-limit";
+    }
+  }
+  timing.median_ns = Quantile(side.samples(), 0.5);
+  timing.min_ns = Quantile(side.samples(), 0);
+  timing.iterations = side.iterations();
+  timing.repetitions = static_cast<int64_t>(side.samples().size());
+  if (timing.repetitions > 1) timing.spread = SpreadOf(side.samples());
+  if (base) {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < side.samples().size(); ++i) {
+      ratios.push_back(side.samples()[i] / base->samples()[i]);
+    }
+    timing.ratio_to_baseline = Quantile(ratios, 0.5);
+  }
+  return timing;
+}
+
+}  // namespace ttbench

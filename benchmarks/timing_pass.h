@@ -1,0 +1,45 @@
+// Times one cell's phase by Google Benchmark, the dense baseline interleaved with it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/problem.h"
+#include "kernels/variant.h"
+
+namespace ttbench {
+
+struct TimingOptions {
+  int64_t min_time_ns = 20'000'000;  // The least time of one repetition.
+  int64_t repetitions = 5;           // The fewest, unless time runs out.
+};
+
+// Repetitions go on past the fewest, to three times as many, while their spread is above this.
+inline constexpr double kConvergedSpread = 0.05;
+// No repetition is begun after this many times min_time_ns, baseline included.
+inline constexpr int64_t kTimeLimitFactor = 25;
+
+struct Timing {
+  double median_ns = 0;  // Of one run of the phase, over the repetitions.
+  double min_ns = 0;
+  // The interquartile range over the median; absent for fewer than two repetitions.
+  std::optional<double> spread;
+  int64_t iterations = 0;   // Runs of the phase in each repetition.
+  int64_t repetitions = 0;
+  std::string stop_reason;  // converged, max-repetitions, or time-limit
+  // The median over the repetitions of the time over the baseline's in the same round.
+  std::optional<double> ratio_to_baseline;
+};
+
+// Sorted or not; q in [0, 1], interpolated between the two nearest. Not empty.
+double Quantile(std::vector<double> values, double q);
+
+// Times the variant and, if given, the baseline: a round is one repetition of each, and the order
+// changes from round to round. Set-up is outside the timed region; gradients are allocated anew in
+// every run of the phase, as in training. Throws whatever the variant throws.
+Timing TimeLinear(const LinearVariant& variant, const LinearVariant* baseline,
+                  const LinearProblem& problem, uint64_t seed, const TimingOptions& options);
+
+}  // namespace ttbench
