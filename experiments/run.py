@@ -1,0 +1,92 @@
+"""Runs an experiment: the sweep with the experiment's preset, then tables, plots and report.
+
+Flags are those of the sweep program (--help); --preset takes a name of the experiment's presets or a
+file. The exit code is the sweep's; the last line printed is the results directory.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+from plotting import crossover, results
+
+_HERE = pathlib.Path(__file__).parent
+_SWEEP = _HERE.parent / "benchmarks" / "sweep"
+_PRESETS = _HERE / "presets"
+_USAGE = 2
+
+
+def _preset(experiment, value):
+    """The file of a preset given by name or path; None if there is none."""
+    presets = _PRESETS / experiment
+    if (presets / f"{value}.flags").exists():
+        return presets / f"{value}.flags"
+    path = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), value)
+    return path.resolve() if path.is_file() else None
+
+
+def _split(arguments):
+    """Takes --experiment and --preset out of the arguments."""
+    taken, rest = {}, []
+    arguments = list(arguments)
+    while arguments:
+        argument = arguments.pop(0)
+        name, equals, value = argument.partition("=")
+        if name in ("--experiment", "--preset"):
+            taken[name] = value if equals else (arguments.pop(0) if arguments else "")
+        else:
+            rest.append(argument)
+    return taken, rest
+
+
+def _sweep(arguments):
+    """Runs the sweep and passes on what it prints; returns its exit code and its last line."""
+    # Ctrl-C reaches the sweep too, which stops in order; this process waits for it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    last = ""
+    with subprocess.Popen([_SWEEP, *arguments], stdout=subprocess.PIPE, text=True) as process:
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last = line.strip()
+    code = process.returncode
+    return (code if code >= 0 else 128 - code), last
+
+
+def main(argv):
+    taken, arguments = _split(argv)
+    experiment = taken["--experiment"]
+    resumes = any(a.partition("=")[0] == "--resume" for a in arguments)
+    if not resumes:
+        name = taken.get("--preset", "default")
+        preset = _preset(experiment, name)
+        if preset is None:
+            names = ", ".join(sorted(p.stem for p in (_PRESETS / experiment).glob("*.flags")))
+            print(
+                f"{experiment}: --preset: no preset is named '{name}' and no file; there are {names}",
+                file=sys.stderr,
+            )
+            return _USAGE
+        arguments = [f"--preset={preset}", f"--experiment={experiment}", *arguments]
+    elif "--preset" in taken:
+        print(f"{experiment}: --resume goes on with the run's own flags; leave out --preset",
+              file=sys.stderr)
+        return _USAGE
+
+    code, directory = _sweep(arguments)
+    if code not in (0, 1) or not pathlib.Path(directory, "results.csv").is_file():
+        return code  # --list, --help, or nothing that could be drawn.
+    try:
+        paths = crossover.draw_all(directory)
+    except (results.ResultsError, OSError) as error:
+        print(f"{experiment}: the rows are written, the plots are not: {error}", file=sys.stderr)
+        return code or 1
+    print(f"{len(paths)} tables and plots; open {paths[-1]}")
+    print(directory)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
