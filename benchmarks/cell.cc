@@ -6,7 +6,7 @@ std::string Cell::Name() const {
   std::string name = "linear/" + variant + "/" + problem.shape.modes_name();
   if (!is_dense) name += "/" + problem.shape.rank_label();
   return name + "/b" + std::to_string(problem.batch) + "/" + ttbench::Name(problem.phase) + "/" +
-         ttbench::Name(problem.dtype) + "/" + device + "/t" + std::to_string(threads);
+         ttbench::Name(problem.dtype) + "/" + device + "/t" + std::to_string(problem.threads);
 }
 
 std::string Cell::Flags() const {
@@ -14,7 +14,7 @@ std::string Cell::Flags() const {
   if (!is_dense) flags += " --rank=" + std::to_string(rank);
   return flags + " --batch=" + std::to_string(problem.batch) +
          " --phase=" + ttbench::Name(problem.phase) + " --dtype=" + ttbench::Name(problem.dtype) +
-         " --device=" + device + " --threads=" + std::to_string(threads);
+         " --device=" + device + " --threads=" + std::to_string(problem.threads);
 }
 
 }  // namespace ttbench

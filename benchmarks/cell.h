@@ -14,7 +14,6 @@ struct Cell {
   LinearProblem problem;
   int64_t rank;  // As asked for; problem.shape's ranks may be clipped below it.
   std::string device;
-  int64_t threads;
 
   // Stable, unique and greppable, e.g.
   //   linear/naive/16x16x16:16x16x16/r8/b512/train/float32/cpu/t2

@@ -115,7 +115,7 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const LinearRe
                     bool with_baseline) {
   const LinearVariant& variant = *FindLinearVariant(cell.variant);
   const LinearVariant* baseline = with_baseline ? FindLinearVariant(kBaselineVariant) : nullptr;
-  at::set_num_threads(static_cast<int>(cell.threads));
+  at::set_num_threads(static_cast<int>(cell.problem.threads));
 
   CellOutcome outcome;
   // The check needs one run of the phase, and so does the memory pass: it is the same run.

@@ -24,11 +24,11 @@ bool IsPlainSize(const std::string& text) {
 }
 
 double PhaseSeconds(const LinearVariant& variant, const LinearProblem& problem,
-                    const LinearCost& cost, int64_t threads) {
+                    const LinearCost& cost) {
   const double precision = problem.dtype == DType::kFloat64 ? 2 : 1;
   return kPlanningSecondsPerPhase +
          precision * static_cast<double>(cost.flops) /
-             (variant.planning_gflops() * 1e9 * static_cast<double>(threads)) +
+             (variant.planning_gflops() * 1e9 * static_cast<double>(problem.threads)) +
          static_cast<double>(cost.allocated_bytes) / kPlanningBytesPerSecond;
 }
 
@@ -65,8 +65,8 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   const int64_t dense_bytes = CheckedAdd(*dense.bytes.peak, *dense.bytes.weight);
   const int64_t bytes = std::max(CheckedAdd(*planned.cost.bytes.peak, *dense.bytes.peak), dense_bytes);
 
-  const double variant_seconds = PhaseSeconds(variant, cell.problem, planned.cost, cell.threads);
-  const double dense_seconds = PhaseSeconds(baseline, cell.problem, dense, cell.threads);
+  const double variant_seconds = PhaseSeconds(variant, cell.problem, planned.cost);
+  const double dense_seconds = PhaseSeconds(baseline, cell.problem, dense);
   planned.seconds = variant_seconds + dense_seconds +
                     2 * static_cast<double>(*dense.bytes.weight) / kPlanningBytesPerSecond;
   if (measure_time) {
@@ -128,8 +128,11 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
                   const LinearVariant& variant = *FindLinearVariant(name);
                   // Dense variants do not depend on the rank: they run with the first.
                   if (variant.is_dense() && r > 0) continue;
-                  add({name, variant.is_dense(), {by_rank[r][s], batch, phase, dtype},
-                       grid.ranks[r], grid.device, threads});
+                  add({name,
+                       variant.is_dense(),
+                       {by_rank[r][s], batch, phase, dtype, threads},
+                       grid.ranks[r],
+                       grid.device});
                 }
   }
   return plan;

@@ -108,7 +108,7 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
   row.Set("phase", Name(cell.problem.phase));
   row.Set("dtype", Name(cell.problem.dtype));
   row.Set("device", cell.device);
-  row.Set("threads", cell.threads);
+  row.Set("threads", cell.problem.threads);
   row.Set("seed", static_cast<int64_t>(flags.cell.seed));
   row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(cell.problem.dtype));
   row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() + " --seed=" +
@@ -161,7 +161,7 @@ void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
     row->Set("stop_reason", timing.stop_reason);
     const double gflops = static_cast<double>(planned.cost.flops) / timing.median_ns;
     row->Set("gflops", gflops);
-    const auto peak = peak_gflops.find(PeakKey(problem.dtype, planned.cell.threads));
+    const auto peak = peak_gflops.find(PeakKey(problem.dtype, planned.cell.problem.threads));
     if (peak != peak_gflops.end()) row->Set("fraction_of_peak", gflops / peak->second);
     if (planned.cell.variant == kBaselineVariant) {
       row->Set("time_ratio_to_dense", 1.0);
@@ -475,7 +475,7 @@ int Sweep::Run(const std::string& command) {
   Open();
   const auto start = std::chrono::steady_clock::now();
   std::set<int64_t> threads;
-  for (const PlannedCell& planned : plan_) threads.insert(planned.cell.threads);
+  for (const PlannedCell& planned : plan_) threads.insert(planned.cell.problem.threads);
   peak_gflops_ = MeasurePeaks(threads);
   info_ = DescribeRun(machine_, peak_gflops_);
   info_["experiment"] = flags_.experiment;

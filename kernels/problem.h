@@ -30,6 +30,7 @@ struct LinearProblem {
   int64_t batch = 1;  // Rows of x.
   Phase phase = Phase::kInference;
   DType dtype = DType::kFloat32;
+  int64_t threads = 1;
 };
 
 // The largest error, relative to the largest element of the result, that a correct variant may show

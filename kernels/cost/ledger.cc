@@ -19,11 +19,13 @@ Ledger::Buffer::~Buffer() {
 }
 
 Ledger::Handle Ledger::Allocate(std::string name, int64_t bytes) {
+  const int64_t live_bytes = CheckedAdd(live_bytes_, bytes);
+  const int64_t allocated_bytes = CheckedAdd(allocated_bytes_, bytes);
   Handle handle(new Buffer(this, std::move(name), bytes));
   if (bytes == 0) return handle;
   live_.push_back(handle.get());
-  live_bytes_ = CheckedAdd(live_bytes_, bytes);
-  allocated_bytes_ = CheckedAdd(allocated_bytes_, bytes);
+  live_bytes_ = live_bytes;
+  allocated_bytes_ = allocated_bytes;
   events_.push_back({handle->name(), bytes});
   if (live_bytes_ > peak_bytes_) {
     peak_bytes_ = live_bytes_;

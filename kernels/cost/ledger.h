@@ -45,7 +45,8 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // The ledger must outlive the handle. Buffers of no bytes leave no trace.
+  // The ledger must outlive the handle. Buffers of no bytes leave no trace. Throws ShapeError, and
+  // changes nothing, where a sum passes 64 bits.
   Handle Allocate(std::string name, int64_t bytes);
 
   int64_t live_bytes() const { return live_bytes_; }

@@ -57,7 +57,7 @@ LinearCost PredictLinearCost(const LinearVariant& variant, const LinearProblem& 
   const bool train = problem.phase != Phase::kInference;
   LinearCost cost;
   Ledger ledger;
-  Tape tape(&ledger, ElementBytes(problem.dtype), train);
+  Tape tape(&ledger, ElementBytes(problem.dtype), train, problem.threads);
   std::vector<Tensor> parameters;
   if (variant.is_dense()) {
     parameters.push_back(tape.Leaf("weight", {shape.out_features(), shape.in_features()}));

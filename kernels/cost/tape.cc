@@ -119,8 +119,8 @@ Tensor Tensor::Detach() const {
   return detached;
 }
 
-Tape::Tape(Ledger* ledger, int64_t element_bytes, bool with_grad)
-    : ledger_(ledger), element_bytes_(element_bytes), recording_(with_grad) {}
+Tape::Tape(Ledger* ledger, int64_t element_bytes, bool with_grad, int64_t threads)
+    : ledger_(ledger), element_bytes_(element_bytes), recording_(with_grad), threads_(threads) {}
 
 Tape::~Tape() = default;
 

@@ -50,8 +50,9 @@ class Tensor {
 
 class Tape {
  public:
-  // Every element takes element_bytes; with_grad: operators record nodes.
-  Tape(Ledger* ledger, int64_t element_bytes, bool with_grad);
+  // Every element takes element_bytes; with_grad: operators record nodes; threads: how many a kernel
+  // of ours will share its work among, each with scratch of its own.
+  Tape(Ledger* ledger, int64_t element_bytes, bool with_grad, int64_t threads = 1);
   ~Tape();
 
   // A new tensor, contiguous. A leaf with requires_grad has its gradient kept by the tape.
@@ -88,6 +89,8 @@ class Tape {
   // Runs the engine from y with gradient dy, and keeps the leaves' gradients.
   void RunBackward(const Tensor& y, const Tensor& dy);
 
+  int64_t threads() const { return threads_; }
+
   // Floating-point operations of all products so far (a multiply-add is two).
   int64_t flops() const { return flops_; }
   void AddFlops(int64_t flops);
@@ -110,6 +113,7 @@ class Tape {
   Ledger* ledger_;
   int64_t element_bytes_;
   bool recording_;
+  int64_t threads_;
   int64_t next_sequence_ = 0;
   int64_t flops_ = 0;
   std::vector<std::pair<const Node*, Tensor>> gradients_;
