@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/child_process.h"
+#include "benchmarks/linear_run.h"
 #include "benchmarks/memory_meter.h"
 #include "kernels/cost/linear_cost.h"
 
@@ -165,6 +166,15 @@ const char* Name(Status status) {
     case Status::kWrong: return "wrong";
   }
   return "";
+}
+
+void WarmUp() {
+  at::set_num_threads(1);
+  for (const auto& variant : LinearVariants()) {
+    const LinearProblem problem{TtShape::Cube(3, 2, 2), 2};
+    if (!variant->WhyUnsupported(problem).empty()) continue;
+    LinearRun(*variant, problem, 0).Forward();
+  }
 }
 
 CellOutcome RunCell(const Cell& cell, const CellOptions& options, const LinearReference* reference,

@@ -42,6 +42,11 @@ struct CellOutcome {
   std::optional<double> max_relative_error;
 };
 
+// Runs every variant once, on one thread and without autograd, so that what LibTorch and the GEMM
+// libraries set up at their first use is done before the forks and not in every child. Autograd must
+// stay untouched: its engine refuses to run in a child of a process that has used it.
+void WarmUp();
+
 // Forks, runs the cell under its deadline and budget, and returns its outcome: never throws for
 // what the cell does. The reference must be the problem's; nullptr leaves the results unchecked and
 // untimed. `with_baseline`: measure the dense baseline beside the cell. `interrupted` ends the child

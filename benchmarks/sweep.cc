@@ -488,6 +488,7 @@ int Sweep::Run(const std::string& command) {
   }
   WriteRunInfo();
 
+  WarmUp();
   RunCells();
   if (!Interrupted() && !flags_.crossover_phases.empty()) FindCrossovers();
 
