@@ -43,14 +43,14 @@ struct CellOutcome {
 };
 
 // Runs every variant once, on one thread and without autograd, so that what LibTorch and the GEMM
-// libraries set up at their first use is done before the forks and not in every child. Autograd must
-// stay untouched: its engine refuses to run in a child of a process that has used it.
+// libraries set up at their first use is done before the forks and not in every child. Autograd
+// must stay untouched: its engine refuses to run in a child of a process that has used it.
 void WarmUp();
 
 // Forks, runs the cell under its deadline and budget, and returns its outcome: never throws for
 // what the cell does. The reference must be the problem's; nullptr leaves the results unchecked and
-// untimed. `with_baseline`: measure the dense baseline beside the cell. `interrupted` ends the child
-// early (status crashed, "interrupted").
+// untimed. `with_baseline`: measure the dense baseline beside the cell. `interrupted` ends the
+// child early (status crashed, "interrupted").
 CellOutcome RunCell(const Cell& cell, const CellOptions& options, const LinearReference* reference,
                     bool with_baseline, const std::function<bool()>& interrupted);
 

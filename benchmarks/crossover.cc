@@ -87,8 +87,8 @@ Crossover FindCrossover(const Cell& cell, CrossoverMetric metric, const IsAbove&
   Crossover crossover;
   crossover.model_batch = ModelCrossover(cell, metric);
   // The search starts where the model points: right, it takes two probes, one on either side.
-  crossover.batch = FindFirst(measured, crossover.model_batch.value_or(max_batch), max_batch,
-                              &crossover.probes);
+  crossover.batch =
+      FindFirst(measured, crossover.model_batch.value_or(max_batch), max_batch, &crossover.probes);
   if (crossover.batch) {
     crossover.verdict = *crossover.batch == 1 ? "always" : "measured";
   } else {

@@ -19,7 +19,8 @@ using nlohmann::ordered_json;
 
 // The first line a command prints; "" if it fails.
 std::string FirstLineOf(const std::string& command) {
-  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose);
+  std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"),
+                                             pclose);
   std::array<char, 256> line{};
   if (!pipe || !std::fgets(line.data(), line.size(), pipe.get())) return "";
   const std::string text = line.data();
@@ -72,8 +73,7 @@ std::map<std::string, double> MeasurePeaks(const std::set<int64_t>& threads) {
   return nlohmann::json::parse(child.output).get<std::map<std::string, double>>();
 }
 
-ordered_json DescribeRun(const Machine& machine,
-                         const std::map<std::string, double>& peak_gflops) {
+ordered_json DescribeRun(const Machine& machine, const std::map<std::string, double>& peak_gflops) {
   ordered_json info;
   info["machine"] = MachineJson(machine);
   info["libtorch"] = TORCH_VERSION;
@@ -97,7 +97,8 @@ std::string DifferenceOfMachines(const ordered_json& info, const Machine& machin
   const ordered_json now = MachineJson(machine);
   for (const char* key : {"cpu_model", "vector_extensions", "cores"}) {
     const ordered_json& then = info.at("machine").at(key);
-    if (then != now.at(key)) return std::string(key) + " was " + then.dump() + ", is " + now.at(key).dump();
+    if (then != now.at(key))
+      return std::string(key) + " was " + then.dump() + ", is " + now.at(key).dump();
   }
   if (info.at("libtorch") != TORCH_VERSION) {
     return "libtorch was " + info.at("libtorch").dump() + ", is " TORCH_VERSION;

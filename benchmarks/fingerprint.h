@@ -15,8 +15,8 @@ namespace ttbench {
 // "float32/t2": what an FMA rate is for.
 std::string PeakKey(DType dtype, int64_t threads);
 
-// The FMA rates of float32 and float64 with each number of threads, in GFLOP/s, by PeakKey. Measured
-// in a child process, so that the caller may still fork.
+// The FMA rates of float32 and float64 with each number of threads, in GFLOP/s, by PeakKey.
+// Measured in a child process, so that the caller may still fork.
 std::map<std::string, double> MeasurePeaks(const std::set<int64_t>& threads);
 
 // Machine, compiler, LibTorch, GEMM library, git revision, peaks and warnings.

@@ -63,12 +63,26 @@ using FlagMap = std::map<std::string, std::string>;
 
 // What --resume may be given beside it: nothing that changes the cells.
 bool IsOfThisCallAlone(const std::string& name) {
-  return name == "out" || name == "resume" || name == "list" || name == "quiet" ||
-         name == "preset";
+  return name == "out" || name == "resume" || name == "list" || name == "quiet" || name == "preset";
+}
+
+// CLI11 would take the next flag for the value of one that has none.
+void RequireValues(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    for (const FlagSpec& flag : kFlags) {
+      const std::string dashed = std::string("--") + flag.name;
+      if (!flag.default_value || arguments[i].substr(0, arguments[i].find('=')) != dashed) continue;
+      const bool value_follows = i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0;
+      if (arguments[i] == dashed + "=" || (arguments[i] == dashed && !value_follows)) {
+        throw UsageError(dashed + ": there is no value; write it as in " + dashed + "=value");
+      }
+    }
+  }
 }
 
 FlagMap ParseFlagMap(const std::vector<std::string>& arguments, const std::string& origin,
                      std::string* help) {
+  RequireValues(arguments);
   CLI::App app("Measures ways to compute a tensor-train linear layer against the dense layer.",
                "sweep");
   app.get_formatter()->column_width(34);
@@ -79,9 +93,9 @@ FlagMap ParseFlagMap(const std::vector<std::string>& arguments, const std::strin
     CLI::Option* option =
         flag.default_value
             ? app.add_option(dashed, values[flag.name])
-                  ->description(std::string(flag.help) +
-                                (*flag.default_value ? std::string(" [") + flag.default_value + "]"
-                                                     : ""))
+                  ->description(
+                      std::string(flag.help) +
+                      (*flag.default_value ? std::string(" [") + flag.default_value + "]" : ""))
                   ->type_name("")
             : app.add_flag(dashed, switches[flag.name], flag.help);
     option->group(flag.group)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -144,7 +158,8 @@ Preset ParsePreset(std::istream& text, const std::string& origin) {
 
 Preset ReadPreset(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw UsageError("--preset: no file " + path);
+  file.peek();  // A directory opens, and fails here.
+  if (!file.is_open() || file.bad()) throw UsageError("--preset: no file " + path);
   return ParsePreset(file, path);
 }
 
@@ -160,8 +175,7 @@ std::vector<Enum> ParseEnumAxis(const std::string& flag, const std::string& text
   for (Enum value : all) names.push_back(Name(value));
   std::vector<Enum> values;
   for (const std::string& name : ParseNameAxis(flag, text, names)) {
-    values.push_back(
-        all[std::find(names.begin(), names.end(), name) - names.begin()]);
+    values.push_back(all[std::find(names.begin(), names.end(), name) - names.begin()]);
   }
   return values;
 }
@@ -215,22 +229,35 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   if (!flags.Given("d") && !flags.Given("shape")) {
     throw UsageError("no layer to measure: give --d=16 for cubes, --shape=768:3072, or --preset");
   }
-  grid.factor_order = std::map<std::string, FactorOrder>{
-      {"ascending", FactorOrder::kAscending},
-      {"descending", FactorOrder::kDescending},
-      {"balanced", FactorOrder::kBalanced}}
-      [ParseOne("--factor-order", flags.Text("factor-order"),
-                {"ascending", "descending", "balanced"})];
+  grid.factor_order =
+      std::map<std::string, FactorOrder>{{"ascending", FactorOrder::kAscending},
+                                         {"descending", FactorOrder::kDescending},
+                                         {"balanced", FactorOrder::kBalanced}}[ParseOne(
+          "--factor-order", flags.Text("factor-order"), {"ascending", "descending", "balanced"})];
   grid.ranks = flags.Ints("rank");
   grid.batches = flags.Ints("batch");
   grid.phases = ParseEnumAxis("--phase", flags.Text("phase"), kPhases);
   grid.dtypes = ParseEnumAxis("--dtype", flags.Text("dtype"), kDTypes);
   grid.threads =
       flags.Given("threads") ? flags.Ints("threads") : std::vector<int64_t>{default_threads};
+  if (flags.Given("crossovers")) {
+    grid.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
+  }
   grid.device = ParseOne("--device", flags.Text("device"), {"cpu", "cuda"});
   // Every shape at every rank must make a layer before anything runs.
-  for (int64_t rank : grid.ranks)
-    for (const TtShape& shape : ShapesOf(grid, rank)) shape.sequential_macs_per_row();
+  auto require_layers = [&](const std::string& flag, const Grid& part) {
+    try {
+      for (int64_t rank : part.ranks)
+        for (const TtShape& shape : ShapesOf(part, rank)) shape.sequential_macs_per_row();
+    } catch (const ShapeError& error) {
+      throw UsageError(flag + ": " + error.what());
+    }
+  };
+  Grid cubes = grid, layers = grid;
+  cubes.shapes.clear();
+  layers.d.clear();
+  require_layers("--d", cubes);
+  require_layers("--shape", layers);
   return grid;
 }
 
@@ -238,6 +265,11 @@ std::string Join(const FlagMap& flags) {
   std::string line;
   for (const auto& [name, value] : flags) {
     if (IsOfThisCallAlone(name)) continue;
+    if (value.find_first_of(" \t\r\n#") != std::string::npos) {
+      throw UsageError("--" + name + ": '" + value +
+                       "' has a space or a '#', which run.json and "
+                       "presets cannot hold; leave them out");
+    }
     line += (line.empty() ? "--" : " --") + name + (value == "true" ? "" : "=" + value);
   }
   return line;
@@ -277,9 +309,6 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
   }
   cell.seed = static_cast<uint64_t>(flags.Int("seed", 0));
   result.filter = flags.Text("filter");
-  if (flags.Given("crossovers")) {
-    result.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
-  }
   result.max_crossover_batch = flags.Int("max-crossover-batch");
   result.experiment = flags.Text("experiment");
   result.out = flags.Text("out");

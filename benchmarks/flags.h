@@ -22,11 +22,10 @@ struct SweepFlags {
   CellOptions cell;
   std::string filter;
   int64_t memory_limit_bytes = 0;  // Of cells, from --memory-limit; 0: from the machine.
-  std::vector<Phase> crossover_phases;  // Search for crossovers in these; empty: no search.
   int64_t max_crossover_batch = 0;
   std::string experiment = "sweep";
-  std::string out;     // As given; "" for the default.
-  std::string resume;  // Likewise.
+  std::string out;                           // As given; "" for the default.
+  std::string resume;                        // Likewise.
   int64_t shard_index = 0, shard_count = 1;  // 0-based.
   bool list = false;
   bool quiet = false;

@@ -20,9 +20,12 @@ namespace {
 
 at::ScalarType ScalarTypeOf(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return at::kFloat;
-    case DType::kFloat64: return at::kDouble;
-    case DType::kBFloat16: return at::kBFloat16;
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kBFloat16:
+      return at::kBFloat16;
   }
   return at::kFloat;
 }
@@ -32,9 +35,12 @@ template <typename Use>
 void WithData(const at::Tensor& tensor, const Use& use) {
   TORCH_CHECK(tensor.is_contiguous(), "a result is not contiguous");
   switch (tensor.scalar_type()) {
-    case at::kFloat: return use(tensor.mutable_data_ptr<float>());
-    case at::kDouble: return use(tensor.mutable_data_ptr<double>());
-    default: return use(tensor.mutable_data_ptr<at::BFloat16>());
+    case at::kFloat:
+      return use(tensor.mutable_data_ptr<float>());
+    case at::kDouble:
+      return use(tensor.mutable_data_ptr<double>());
+    default:
+      return use(tensor.mutable_data_ptr<at::BFloat16>());
   }
 }
 

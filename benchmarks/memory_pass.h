@@ -22,15 +22,16 @@ struct MeasuredMemory {
 };
 
 // Runs one iteration of the phase under a MemoryMeter; in phases with an optimizer the second one,
-// since the first makes the optimizer's state. Throws OutOfBudget if the phase, set-up apart, passes
-// the budget (budget_bytes = 0: none), and whatever the variant throws. The gradient of y is zero
-// outside the reference's rows, if given.
+// since the first makes the optimizer's state. Throws OutOfBudget if the phase, set-up apart,
+// passes the budget (budget_bytes = 0: none), and whatever the variant throws. The gradient of y is
+// zero outside the reference's rows, if given.
 MeasuredMemory MeasureMemory(const LinearVariant& variant, const LinearProblem& problem,
                              uint64_t seed, int64_t budget_bytes,
                              const LinearReference* reference = nullptr);
 
-// "" if the figures are the model's (with `with_peaks` false: weight and held bytes); else the first difference: each figure that differs with both
-// values, and the first allocation at which the measured sequence leaves the model's.
+// "" if the figures are the model's (with `with_peaks` false: weight and held bytes); else the
+// first difference: each figure that differs with both values, and the first allocation at which
+// the measured sequence leaves the model's.
 std::string CompareWithModel(const MeasuredMemory& measured, const LinearCost& model,
                              bool with_peaks = true);
 

@@ -86,14 +86,16 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasured) {
   EXPECT_GT(cases, 0) << "the variant supports none of the shapes";
 }
 
-// Memory does not depend on how many threads share the work.
-TEST_P(MemoryModelTest, HoldsForTwoThreads) {
+TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnTwoThreads) {
   at::set_num_threads(2);
-  const LinearProblem problem{TtShape::Cube(3, 8, 4), 64, Phase::kTrain, DType::kFloat32};
-  EXPECT_EQ(CompareWithModel(MeasureMemory(variant(), problem, kSeed, 0),
-                             PredictLinearCost(variant(), problem),
-                             variant().WhyPeaksUnmodelled(problem).empty()),
-            "");
+  for (const Phase phase : {Phase::kInference, Phase::kTrain}) {
+    const LinearProblem problem{TtShape::Cube(3, 8, 4), 64, phase, DType::kFloat32, /*threads=*/2};
+    EXPECT_EQ(CompareWithModel(MeasureMemory(variant(), problem, kSeed, 0),
+                               PredictLinearCost(variant(), problem),
+                               variant().WhyPeaksUnmodelled(problem).empty()),
+              "")
+        << Name(phase);
+  }
 }
 
 // Set-up, which for a dense weight takes twice its bytes, does not count.

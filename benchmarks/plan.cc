@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "benchmarks/axis.h"
+#include "benchmarks/timing_pass.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
@@ -18,9 +19,8 @@ constexpr double kPlanningBytesPerSecond = 4e9;
 constexpr double kPlanningSecondsPerPhase = 30e-6;
 
 bool IsPlainSize(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isdigit(c);
-  });
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
 }
 
 double PhaseSeconds(const LinearVariant& variant, const LinearProblem& problem,
@@ -47,9 +47,9 @@ std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank) {
       continue;
     }
     for (int64_t cores : grid.cores) {
-      shapes.push_back(TtShape::Uniform(
-          Factorize(ParseModes(in).front(), cores, grid.factor_order),
-          Factorize(ParseModes(out).front(), cores, grid.factor_order), rank));
+      shapes.push_back(
+          TtShape::Uniform(Factorize(ParseModes(in).front(), cores, grid.factor_order),
+                           Factorize(ParseModes(out).front(), cores, grid.factor_order), rank));
     }
   }
   return shapes;
@@ -63,25 +63,26 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   const LinearCost dense = PredictLinearCost(baseline, cell.problem);
   // The dense weight is made from the cores, by way of one more of its size.
   const int64_t dense_bytes = CheckedAdd(*dense.bytes.peak, *dense.bytes.weight);
-  const int64_t bytes = std::max(CheckedAdd(*planned.cost.bytes.peak, *dense.bytes.peak), dense_bytes);
+  const int64_t bytes =
+      std::max(CheckedAdd(*planned.cost.bytes.peak, *dense.bytes.peak), dense_bytes);
 
   const double variant_seconds = PhaseSeconds(variant, cell.problem, planned.cost);
   const double dense_seconds = PhaseSeconds(baseline, cell.problem, dense);
   planned.seconds = variant_seconds + dense_seconds +
                     2 * static_cast<double>(*dense.bytes.weight) / kPlanningBytesPerSecond;
   if (measure_time) {
-    // Repetitions end when their time is up; a run of the phase is never cut short.
+    // Rounds are begun until their time is up; the phase's run is never cut short.
     const double least = static_cast<double>(min_time_ns) * 1e-9;
-    planned.seconds += 6 * std::max(least, variant_seconds) +
-                       6 * std::max(least, dense_seconds);
+    const double round = std::max(least, variant_seconds) + std::max(least, dense_seconds);
+    constexpr double kRounds = 6;
+    planned.seconds += std::min(kRounds * round, kTimeLimitFactor * least + round);
   }
 
   planned.skip_reason = variant.WhyUnsupported(cell.problem);
   if (planned.skip_reason.empty() && cell.device != "cpu") {
     planned.skip_reason = "this build runs on the CPU alone";
   }
-  if (planned.skip_reason.empty() && limits.memory_bytes > 0 &&
-      bytes > limits.memory_bytes) {
+  if (planned.skip_reason.empty() && limits.memory_bytes > 0 && bytes > limits.memory_bytes) {
     planned.skip_reason = "predicted to need " + FormatBytes(bytes) +
                           " with the dense layer beside it; the limit is " +
                           FormatBytes(limits.memory_bytes);
@@ -105,9 +106,17 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
     const std::string name = cell.Name();
     if (!filter.empty() && !GlobMatches(filter, name)) return;
     if (!names.insert(name).second) return;
-    plan.push_back(PlanCell(cell, measure_time, min_time_ns, limits));
+    try {
+      plan.push_back(PlanCell(cell, measure_time, min_time_ns, limits));
+    } catch (const ShapeError& error) {
+      throw ShapeError("--batch, --d or --shape: " + name + ": " + error.what());
+    }
   };
   for (const Grid& grid : grids) {
+    std::vector<std::string> variants = grid.variants;
+    std::stable_partition(variants.begin(), variants.end(), [](const std::string& name) {
+      return FindLinearVariant(name)->is_dense();
+    });
     std::vector<std::vector<TtShape>> by_rank;
     for (int64_t rank : grid.ranks) {
       by_rank.push_back(ShapesOf(grid, rank));
@@ -124,7 +133,7 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
           for (int64_t batch : grid.batches)
             for (Phase phase : grid.phases)
               for (size_t r = 0; r < grid.ranks.size(); ++r)
-                for (const std::string& name : grid.variants) {
+                for (const std::string& name : variants) {
                   const LinearVariant& variant = *FindLinearVariant(name);
                   // Dense variants do not depend on the rank: they run with the first.
                   if (variant.is_dense() && r > 0) continue;

@@ -23,6 +23,7 @@ struct Grid {
   std::vector<DType> dtypes;
   std::vector<int64_t> threads;
   std::string device = "cpu";
+  std::vector<Phase> crossover_phases;  // In these the exact crossovers are searched for.
 };
 
 // What a machine and the user allow a cell.

@@ -1,5 +1,5 @@
-// Progress of a list of tasks on standard error: one line that is rewritten, with the time left, on a
-// terminal; a plain line for each task elsewhere.
+// Progress of a list of tasks on standard error: one line that is rewritten, with the time left, on
+// a terminal; a plain line for each task elsewhere.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,7 @@
 #include "benchmarks/result_table.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,6 +39,9 @@ void WriteAll(int file, const std::string& text, const std::string& path) {
 }
 
 std::string ReadAll(const std::string& path) {
+  // A device may never end.
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return "";
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
@@ -87,8 +91,9 @@ const std::vector<Column>& ResultColumns() {
       {"parameters", "Number of parameters."},
       {"weight_bytes", "Bytes of the parameters."},
       {"weight_bytes_model", "The same by the cost model."},
-      {"held_bytes", "Bytes alive after the forward because the backward needs them: x included, "
-                     "parameters and y not. Empty for inference."},
+      {"held_bytes",
+       "Bytes alive after the forward because the backward needs them: x included, "
+       "parameters and y not. Empty for inference."},
       {"held_bytes_model", "The same by the cost model."},
       {"forward_peak_bytes", "Most live bytes in the forward beyond x and the parameters."},
       {"forward_peak_bytes_model", "The same by the cost model."},
@@ -98,26 +103,32 @@ const std::vector<Column>& ResultColumns() {
       {"step_peak_bytes_model", "The same by the cost model."},
       {"peak_bytes", "Most live bytes over the whole phase, everything included."},
       {"peak_bytes_model", "The same by the cost model."},
-      {"rss_peak_bytes", "Rise of the process's resident memory over what it was before the layer "
-                         "was made; includes what GEMM libraries allocate for themselves."},
+      {"rss_peak_bytes",
+       "Rise of the process's resident memory over what it was before the layer "
+       "was made; includes what GEMM libraries allocate for themselves."},
       {"reserved_bytes", "Bytes the CUDA caching allocator reserved; empty on the CPU."},
-      {"flops_model", "Floating-point operations of all products in the phase, a multiply-add being "
-                      "two, by the cost model."},
+      {"flops_model",
+       "Floating-point operations of all products in the phase, a multiply-add being "
+       "two, by the cost model."},
       {"time_ns", "Median time of one run of the phase, in nanoseconds."},
       {"time_min_ns", "Least time of one run of the phase, in nanoseconds."},
-      {"time_spread", "Interquartile range of the repetitions over their median; empty for one "
-                      "repetition."},
+      {"time_spread",
+       "Interquartile range of the repetitions over their median; empty for one "
+       "repetition."},
       {"iterations", "Runs of the phase in each repetition."},
       {"repetitions", "Repetitions."},
       {"stop_reason", "Why measuring stopped: converged, max-repetitions or time-limit."},
       {"gflops", "flops_model over time_ns, in GFLOP/s."},
-      {"fraction_of_peak", "gflops over the FMA rate measured in the same run with as many threads; "
-                           "empty for bfloat16."},
-      {"time_ratio_to_dense", "Median of time over the dense layer's time, interleaved in the same "
-                              "process."},
+      {"fraction_of_peak",
+       "gflops over the FMA rate measured in the same run with as many threads; "
+       "empty for bfloat16."},
+      {"time_ratio_to_dense",
+       "Median of time over the dense layer's time, interleaved in the same "
+       "process."},
       {"peak_ratio_to_dense", "peak_bytes over the dense layer's, measured in the same process."},
-      {"max_relative_error", "Largest error of y and all gradients against the float64 oracle, "
-                             "relative to the largest element of the same tensor."},
+      {"max_relative_error",
+       "Largest error of y and all gradients against the float64 oracle, "
+       "relative to the largest element of the same tensor."},
       {"repro", "A command that runs this cell alone."},
   };
   return *columns;
@@ -169,7 +180,14 @@ CsvAppender::~CsvAppender() {
 }
 
 void CsvAppender::Append(const std::vector<std::string>& fields) {
-  WriteAll(file_, FormatCsvLine(fields), path_);
+  const off_t start = lseek(file_, 0, SEEK_CUR);
+  try {
+    WriteAll(file_, FormatCsvLine(fields), path_);
+  } catch (const WriteError&) {
+    // A full disk may have taken a part of the line.
+    if (ftruncate(file_, start) == 0) lseek(file_, start, SEEK_SET);
+    throw;
+  }
   if (fdatasync(file_) != 0 && errno != EINVAL && errno != EROFS) ThrowWriteError(path_);
 }
 

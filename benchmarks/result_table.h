@@ -48,8 +48,8 @@ class WriteError : public std::runtime_error {
 };
 
 // Appends whole lines to a CSV file, each by one write that is on its way to disk when Append
-// returns. Creates the file with its header; a file with complete lines is gone on with, a torn last
-// line (of a killed process or a full disk) cut off first. Throws WriteError.
+// returns. Creates the file with its header; a file with complete lines is gone on with, a torn
+// last line (of a killed process or a full disk) cut off first. Throws WriteError.
 class CsvAppender {
  public:
   CsvAppender(std::string path, const std::vector<std::string>& header);
@@ -67,8 +67,8 @@ class CsvAppender {
 // std::runtime_error for what is no CSV.
 std::vector<std::vector<std::string>> ReadCsv(const std::string& path);
 
-// Writes a whole file, by way of a temporary one beside it, so that a reader sees the old or the new
-// one. Throws WriteError.
+// Writes a whole file, by way of a temporary one beside it, so that a reader sees the old or the
+// new one. Throws WriteError.
 void WriteFile(const std::string& path, const std::string& text);
 
 }  // namespace ttbench

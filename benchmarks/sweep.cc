@@ -83,6 +83,12 @@ ordered_json ReadJson(const std::string& path) {
   return ordered_json::parse(in);
 }
 
+std::vector<std::string> ColumnNames() {
+  std::vector<std::string> names;
+  for (const Column& column : ResultColumns()) names.push_back(column.name);
+  return names;
+}
+
 // What a row says of its cell alone.
 Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
   const Cell& cell = planned.cell;
@@ -111,8 +117,8 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
   row.Set("threads", cell.problem.threads);
   row.Set("seed", static_cast<int64_t>(flags.cell.seed));
   row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(cell.problem.dtype));
-  row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() + " --seed=" +
-                       std::to_string(flags.cell.seed) +
+  row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() +
+                       " --seed=" + std::to_string(flags.cell.seed) +
                        (flags.cell.memory_budget_bytes > 0
                             ? " --memory-budget=" + std::to_string(flags.cell.memory_budget_bytes)
                             : ""));
@@ -141,9 +147,8 @@ void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
     set("step_peak_bytes", measured.step_peak, model.step_peak, peaks_modelled);
     set("peak_bytes", measured.peak, model.peak, peaks_modelled);
     row->Set("rss_peak_bytes", outcome.memory->rss_peak_bytes);
-    const std::optional<int64_t> dense_peak = planned.cell.variant == kBaselineVariant
-                                                  ? measured.peak
-                                                  : outcome.baseline_peak_bytes;
+    const std::optional<int64_t> dense_peak =
+        planned.cell.variant == kBaselineVariant ? measured.peak : outcome.baseline_peak_bytes;
     if (measured.peak && dense_peak) {
       row->Set("peak_ratio_to_dense",
                static_cast<double>(*measured.peak) / static_cast<double>(*dense_peak));
@@ -178,6 +183,12 @@ std::string SeriesOf(const Cell& cell) {
   return series.Name();
 }
 
+// All that identifies a layer and the way to compute it.
+std::string LayerOf(const Cell& cell) {
+  const TtShape& shape = cell.problem.shape;
+  return cell.variant + "/" + shape.modes_name() + "/" + shape.ranks_name();
+}
+
 class Sweep {
  public:
   Sweep(SweepFlags flags, const Machine& machine) : flags_(std::move(flags)), machine_(machine) {}
@@ -186,16 +197,20 @@ class Sweep {
 
  private:
   Limits CellLimits() const {
-    const int64_t memory = flags_.memory_limit_bytes > 0 ? flags_.memory_limit_bytes
-                                                         : AvailableMemoryBytes() / 4 * 3;
+    const int64_t memory =
+        flags_.memory_limit_bytes > 0 ? flags_.memory_limit_bytes : AvailableMemoryBytes() / 4 * 3;
     return {memory, flags_.cell.timeout_ns};
   }
   void Plan();
   int PrintPlan() const;
-  // Opens the results; cells that have a row are marked done.
+  // Takes over the flags of the run that --resume names.
+  void Resume();
+  // Chooses and makes the directory; cells that have a row in it are marked done.
   void Open();
   void WriteRunInfo();
   CellOutcome RunPlanned(const PlannedCell& planned);
+  // Where a cell ran out of memory or time, larger batches will too.
+  void NoteGivenUp(const Cell& cell, const std::string& status);
   void RunCells();
   void FindCrossovers();
   int ExitStatus() const;
@@ -203,24 +218,28 @@ class Sweep {
   SweepFlags flags_;
   Machine machine_;
   std::vector<PlannedCell> plan_;
+  std::set<std::string> layers_;  // Of all shards.
   std::vector<std::string> notes_;
   std::string directory_;
   ordered_json info_;
   std::map<std::string, double> peak_gflops_;
   std::unique_ptr<CsvAppender> results_;
   std::map<std::string, std::string> done_;  // Cell name -> status.
-  // Series -> why its larger batches are skipped.
-  std::map<std::string, std::string> given_up_;
+  struct GivenUp {
+    int64_t batch;
+    std::string reason;
+  };
+  std::map<std::string, GivenUp> given_up_;  // By series: why larger batches are skipped.
   std::string reference_key_;
   LinearReference reference_;
 };
 
 void Sweep::Plan() {
-  const std::vector<PlannedCell> all =
-      MakePlan(flags_.grids, flags_.filter, flags_.cell.measure_time,
-               flags_.cell.timing.min_time_ns * flags_.cell.timing.repetitions / 5, CellLimits(),
-               &notes_);
+  const std::vector<PlannedCell> all = MakePlan(
+      flags_.grids, flags_.filter, flags_.cell.measure_time,
+      flags_.cell.timing.min_time_ns * flags_.cell.timing.repetitions / 5, CellLimits(), &notes_);
   for (size_t i = 0; i < all.size(); ++i) {
+    layers_.insert(LayerOf(all[i].cell));
     if (static_cast<int64_t>(i) % flags_.shard_count == flags_.shard_index) plan_.push_back(all[i]);
   }
 }
@@ -245,22 +264,25 @@ int Sweep::PrintPlan() const {
 
 void Sweep::Open() {
   const bool resumes = !flags_.resume.empty();
-  directory_ = resumes ? UserPath(flags_.resume)
-                       : (flags_.out.empty() ? DefaultDirectory(flags_.experiment)
-                                             : UserPath(flags_.out));
+  directory_ =
+      resumes ? UserPath(flags_.resume)
+              : (flags_.out.empty() ? DefaultDirectory(flags_.experiment) : UserPath(flags_.out));
   const std::string path = directory_ + "/results.csv";
   if (!resumes && Exists(path)) {
     throw UsageError("--out: " + directory_ + " already holds a run; go on with it by --resume=" +
                      directory_ + ", or name another directory");
   }
   MakeDirectories(directory_);
-  std::vector<std::string> header;
-  for (const Column& column : ResultColumns()) header.push_back(column.name);
-  const auto lines = ReadCsv(path);
+  const std::vector<std::string> header = ColumnNames();
+  std::vector<std::vector<std::string>> lines;
+  try {
+    lines = ReadCsv(path);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(std::string("--resume: ") + error.what());
+  }
   if (!lines.empty() && lines.front() != header) {
     throw UsageError("--resume: " + path + " has other columns than this version writes");
   }
-  results_ = std::make_unique<CsvAppender>(path, header);
   for (size_t i = 1; i < lines.size(); ++i) {
     Row row;
     for (size_t c = 0; c < header.size(); ++c) row.Set(header[c], lines[i][c]);
@@ -275,7 +297,10 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
   outcome.status = Status::kSkipped;
   outcome.reason = planned.skip_reason;
   const auto given_up = given_up_.find(SeriesOf(planned.cell));
-  if (outcome.reason.empty() && given_up != given_up_.end()) outcome.reason = given_up->second;
+  if (outcome.reason.empty() && given_up != given_up_.end() &&
+      planned.cell.problem.batch > given_up->second.batch) {
+    outcome.reason = given_up->second.reason;
+  }
   if (!outcome.reason.empty()) return outcome;
 
   // Neighbours in the plan share their inputs, and with them the reference.
@@ -289,13 +314,16 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
   }
   outcome = RunCell(planned.cell, flags_.cell, &reference_,
                     planned.cell.variant != kBaselineVariant, Interrupted);
-  if (outcome.status == Status::kOom || outcome.status == Status::kTimeout) {
-    given_up_[SeriesOf(planned.cell)] = std::string(outcome.status == Status::kOom
-                                                        ? "ran out of memory at batch "
-                                                        : "ran out of time at batch ") +
-                                        std::to_string(problem.batch);
-  }
+  NoteGivenUp(planned.cell, Name(outcome.status));
   return outcome;
+}
+
+void Sweep::NoteGivenUp(const Cell& cell, const std::string& status) {
+  const bool oom = status == Name(Status::kOom);
+  if (!oom && status != Name(Status::kTimeout)) return;
+  const int64_t batch = cell.problem.batch;
+  given_up_[SeriesOf(cell)] = {batch, std::string("ran out of ") + (oom ? "memory" : "time") +
+                                          " at batch " + std::to_string(batch)};
 }
 
 void Sweep::RunCells() {
@@ -307,7 +335,8 @@ void Sweep::RunCells() {
   Progress progress(std::move(seconds), flags_.quiet);
   for (const PlannedCell& planned : plan_) {
     const std::string name = planned.cell.Name();
-    if (done_.count(name)) {
+    if (const auto done = done_.find(name); done != done_.end()) {
+      NoteGivenUp(planned.cell, done->second);
       progress.Done(name, "already there");
       continue;
     }
@@ -325,15 +354,26 @@ void Sweep::RunCells() {
 }
 
 void Sweep::FindCrossovers() {
-  const std::vector<std::string> header = {
-      "schema", "experiment", "variant",         "phase",
-      "metric", "in_modes",   "out_modes",       "ranks",
-      "cores",  "d",          "rank",            "dtype",
-      "crossover_batch",      "crossover_batch_model",
-      "claim_batch",          "k",               "verdict", "probes"};
+  const std::vector<std::string> header = {"schema",
+                                           "experiment",
+                                           "variant",
+                                           "phase",
+                                           "metric",
+                                           "in_modes",
+                                           "out_modes",
+                                           "ranks",
+                                           "cores",
+                                           "d",
+                                           "rank",
+                                           "dtype",
+                                           "crossover_batch",
+                                           "crossover_batch_model",
+                                           "claim_batch",
+                                           "k",
+                                           "verdict",
+                                           "probes"};
   // Bytes by cell name, from the probes of this and of earlier calls.
-  std::vector<std::string> columns;
-  for (const Column& column : ResultColumns()) columns.push_back(column.name);
+  const std::vector<std::string> columns = ColumnNames();
   const std::string probes_path = directory_ + "/crossover_probes.csv";
   std::map<std::string, MemoryFigures> figures;
   const auto earlier = ReadCsv(probes_path);
@@ -370,14 +410,19 @@ void Sweep::FindCrossovers() {
     return figures[name] = outcome.memory->bytes;
   };
 
-  // One search for each series of the plan, in the phases asked for.
-  std::vector<Cell> searches;
+  // One search for each series of a grid, in the phases it asks for, if the filter left any of its
+  // layer's cells; a shard takes its share.
   std::set<std::string> seen;
-  for (const PlannedCell& planned : plan_) {
-    for (Phase phase : flags_.crossover_phases) {
-      Cell cell = planned.cell;
-      cell.problem.phase = phase;
-      if (cell.is_dense || !seen.insert(SeriesOf(cell)).second) continue;
+  std::vector<Cell> searches;
+  for (Grid grid : flags_.grids) {
+    if (grid.crossover_phases.empty()) continue;
+    grid.phases = grid.crossover_phases;
+    grid.batches = {1};
+    for (const PlannedCell& planned : MakePlan({grid}, "", false, 0, Limits(), &notes_)) {
+      const Cell& cell = planned.cell;
+      if (cell.is_dense || !layers_.count(LayerOf(cell))) continue;
+      if (!seen.insert(SeriesOf(cell)).second) continue;
+      if (static_cast<int64_t>(seen.size()) % flags_.shard_count != flags_.shard_index) continue;
       searches.push_back(cell);
     }
   }
@@ -399,8 +444,7 @@ void Sweep::FindCrossovers() {
         if (!ours || !theirs) return std::nullopt;
         return *MetricOf(*ours, metric) > *MetricOf(*theirs, metric);
       };
-      const Crossover crossover =
-          FindCrossover(cell, metric, is_above, flags_.max_crossover_batch);
+      const Crossover crossover = FindCrossover(cell, metric, is_above, flags_.max_crossover_batch);
       if (Interrupted()) return;
       const TtShape& shape = cell.problem.shape;
       auto text = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : ""; };
@@ -440,16 +484,23 @@ int Sweep::ExitStatus() const {
   return kExitOk;
 }
 
-int Sweep::Run(const std::string& command) {
-  if (!flags_.resume.empty()) {
-    const SweepFlags now = flags_;
-    const ordered_json info = ReadJson(UserPath(flags_.resume) + "/run.json");
-    flags_ = ResumedFlags(info.at("flags").get<std::vector<std::string>>(), machine_.cores, now);
+void Sweep::Resume() {
+  const SweepFlags now = flags_;
+  const std::string path = UserPath(now.resume) + "/run.json";
+  try {
+    const ordered_json info = ReadJson(path);
     const std::string difference = DifferenceOfMachines(info, machine_);
     if (!difference.empty()) {
       throw UsageError("--resume: the run was begun on another machine: " + difference);
     }
+    flags_ = ResumedFlags(info.at("flags").get<std::vector<std::string>>(), machine_.cores, now);
+  } catch (const json::exception& error) {
+    throw UsageError("--resume: " + path + " is not as a sweep writes it: " + error.what());
   }
+}
+
+int Sweep::Run(const std::string& command) {
+  if (!flags_.resume.empty()) Resume();
   Plan();
   for (const std::string& note : notes_) std::fprintf(stderr, "note: %s\n", note.c_str());
   if (plan_.empty()) {
@@ -486,17 +537,21 @@ int Sweep::Run(const std::string& command) {
   for (const auto& warning : info_["warnings"]) {
     std::fprintf(stderr, "warning: %s\n", warning.get<std::string>().c_str());
   }
+  // First, so that what there is of a run can always be gone on with.
   WriteRunInfo();
+  results_ = std::make_unique<CsvAppender>(directory_ + "/results.csv", ColumnNames());
 
   WarmUp();
   RunCells();
-  if (!Interrupted() && !flags_.crossover_phases.empty()) FindCrossovers();
+  const bool searches = std::any_of(flags_.grids.begin(), flags_.grids.end(), [](const Grid& grid) {
+    return !grid.crossover_phases.empty();
+  });
+  if (searches && !Interrupted()) FindCrossovers();
 
   std::map<std::string, int64_t> counts;
   for (const auto& [name, status] : done_) ++counts[status];
   info_["cells"] = counts;
-  info_["wall_s"] =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  info_["wall_s"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!Interrupted()) info_["finished_utc"] = UtcNow("%Y-%m-%dT%H:%M:%SZ");
   WriteRunInfo();
   if (Interrupted()) {
@@ -540,6 +595,9 @@ int SweepMain(int argc, char** argv) {
   } catch (const WriteError& error) {
     std::fprintf(stderr, "sweep: %s; rows written before are whole\n", error.what());
     return kExitWrite;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "sweep: %s\n", error.what());
+    return kExitFailed;
   }
 }
 

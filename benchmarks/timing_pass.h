@@ -26,7 +26,7 @@ struct Timing {
   double min_ns = 0;
   // The interquartile range over the median; absent for fewer than two repetitions.
   std::optional<double> spread;
-  int64_t iterations = 0;   // Runs of the phase in each repetition.
+  int64_t iterations = 0;  // Runs of the phase in each repetition.
   int64_t repetitions = 0;
   std::string stop_reason;  // converged, max-repetitions, or time-limit
   // The median over the repetitions of the time over the baseline's in the same round.

@@ -13,7 +13,9 @@ struct Contraction {
   int64_t Core(int64_t ia, int64_t in, int64_t im, int64_t ir) const {
     return ((ia * n + in) * m + im) * r + ir;
   }
-  int64_t Before(int64_t l, int64_t in, int64_t ir) const { return ((l * n + in) * r + ir) * right; }
+  int64_t Before(int64_t l, int64_t in, int64_t ir) const {
+    return ((l * n + in) * r + ir) * right;
+  }
   int64_t After(int64_t l, int64_t ia, int64_t im) const { return ((l * a + ia) * m + im) * right; }
   int64_t before_size() const { return left * n * r * right; }
   int64_t after_size() const { return left * a * m * right; }
@@ -108,8 +110,9 @@ std::vector<double> MatrixByDefinition(const TtShape& shape,
         std::vector<double> next(shape.right_rank(k), 0.0);
         for (int64_t a = 0; a < shape.left_rank(k); ++a)
           for (int64_t b = 0; b < shape.right_rank(k); ++b)
-            next[b] += product[a] * cores[k][((a * shape.n(k) + ik) * shape.m(k) + jk) *
-                                                 shape.right_rank(k) + b];
+            next[b] +=
+                product[a] *
+                cores[k][((a * shape.n(k) + ik) * shape.m(k) + jk) * shape.right_rank(k) + b];
         product = next;
       }
       matrix[row * columns + column] = product[0];

@@ -7,37 +7,50 @@ namespace ttbench {
 
 const char* Name(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return "float32";
-    case DType::kFloat64: return "float64";
-    case DType::kBFloat16: return "bfloat16";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat64:
+      return "float64";
+    case DType::kBFloat16:
+      return "bfloat16";
   }
   return "";
 }
 
 const char* Name(Phase phase) {
   switch (phase) {
-    case Phase::kInference: return "inference";
-    case Phase::kTrain: return "train";
-    case Phase::kStepSgd: return "step-sgd";
-    case Phase::kStepAdam: return "step-adam";
+    case Phase::kInference:
+      return "inference";
+    case Phase::kTrain:
+      return "train";
+    case Phase::kStepSgd:
+      return "step-sgd";
+    case Phase::kStepAdam:
+      return "step-adam";
   }
   return "";
 }
 
 int64_t ElementBytes(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return 4;
-    case DType::kFloat64: return 8;
-    case DType::kBFloat16: return 2;
+    case DType::kFloat32:
+      return 4;
+    case DType::kFloat64:
+      return 8;
+    case DType::kBFloat16:
+      return 2;
   }
   return 0;
 }
 
 double UnitRoundoff(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return std::ldexp(1.0, -24);
-    case DType::kFloat64: return std::ldexp(1.0, -53);
-    case DType::kBFloat16: return std::ldexp(1.0, -9);
+    case DType::kFloat32:
+      return std::ldexp(1.0, -24);
+    case DType::kFloat64:
+      return std::ldexp(1.0, -53);
+    case DType::kBFloat16:
+      return std::ldexp(1.0, -9);
   }
   return 0;
 }

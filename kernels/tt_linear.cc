@@ -1,5 +1,6 @@
 #include "kernels/tt_linear.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_svd.h>
@@ -47,15 +48,14 @@ DType DTypeOf(at::ScalarType type) {
   }
 }
 
-// In W's order all output modes come before all input modes; in that of the cores, n_1 m_1 n_2
-// m_2..
+// W has all output modes before all input modes; the cores have them as n_1 m_1 n_2 m_2 ..
 std::vector<int64_t> WeightSizes(const TtShape& shape) {
   std::vector<int64_t> sizes = shape.out_modes();
   sizes.insert(sizes.end(), shape.in_modes().begin(), shape.in_modes().end());
   return sizes;
 }
 
-std::vector<int64_t> CoreSizes(const TtShape& shape) {
+std::vector<int64_t> InterleavedSizes(const TtShape& shape) {
   std::vector<int64_t> sizes;
   for (int64_t k = 0; k < shape.cores(); ++k) {
     sizes.insert(sizes.end(), {shape.n(k), shape.m(k)});
@@ -165,8 +165,8 @@ at::Tensor TtLinearImpl::forward(const at::Tensor& x) {
   }
   const int64_t rows = x.numel() / shape_.in_features();
   const Phase phase = at::GradMode::is_enabled() ? Phase::kTrain : Phase::kInference;
-  const std::string reason =
-      variant_->WhyUnsupported({shape_, rows, phase, DTypeOf(core.scalar_type())});
+  const std::string reason = variant_->WhyUnsupported(
+      {shape_, rows, phase, DTypeOf(core.scalar_type()), at::get_num_threads()});
   if (!reason.empty()) {
     throw std::invalid_argument("variant '" + variant_->name() +
                                 "' cannot run this layer: " + reason);
@@ -187,7 +187,7 @@ at::Tensor TtLinearImpl::to_dense() const {
     joined = at::mm(joined, cores_[k].reshape({shape_.left_rank(k), -1}))
                  .view({-1, shape_.right_rank(k)});
   }
-  return joined.view(CoreSizes(shape_))
+  return joined.view(InterleavedSizes(shape_))
       .permute(CoreToWeightOrder(shape_.cores()))
       .reshape({shape_.out_features(), shape_.in_features()});
 }

@@ -10,9 +10,15 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/serialize.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace ttbench {

@@ -36,10 +36,9 @@ RegisterLinearVariant::RegisterLinearVariant(std::unique_ptr<const LinearVariant
   auto sort_key = [](const LinearVariant& v) {
     return std::pair(v.name() != kBaselineVariant, v.name());
   };
-  const auto position =
-      std::find_if(variants.begin(), variants.end(), [&](const auto& other) {
-        return sort_key(*variant) < sort_key(*other);
-      });
+  const auto position = std::find_if(variants.begin(), variants.end(), [&](const auto& other) {
+    return sort_key(*variant) < sort_key(*other);
+  });
   variants.insert(position, std::move(variant));
 }
 

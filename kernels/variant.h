@@ -38,9 +38,9 @@ class LinearVariant {
                : "";
   }
 
-  // y = x W^T. x is [B, N], contiguous; parameters are the cores, core k of [r_{k-1}, n_k, m_k, r_k],
-  // or the dense weight; y is [B, M], contiguous, and aliases nothing. Differentiable by autograd
-  // in x and every parameter.
+  // y = x W^T. x is [B, N], contiguous; parameters are the cores, core k of [r_{k-1}, n_k, m_k,
+  // r_k], or the dense weight; y is [B, M], contiguous, and aliases nothing. Differentiable by
+  // autograd in x and every parameter.
   virtual at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
                              at::TensorList parameters) const = 0;
   // The cost model: the same forward on the tape. Every buffer it allocates is a named term.

@@ -42,7 +42,8 @@ class Adam {
   // type, for its own duration.
   std::pair<Ledger::Handle, Ledger::Handle> Scalar() {
     auto wrapped = ledger_->Allocate("scalar", 8);
-    return {wrapped, ledger_->Allocate("scalar, converted", element_bytes_ == 8 ? 0 : element_bytes_)};
+    return {wrapped,
+            ledger_->Allocate("scalar, converted", element_bytes_ == 8 ? 0 : element_bytes_)};
   }
 
   Ledger* ledger_;
@@ -88,8 +89,7 @@ LinearCost PredictLinearCost(const LinearVariant& variant, const LinearProblem& 
     Tensor y = variant.Trace(tape, shape, x, parameters);
     end_stage(&cost.bytes.forward_peak);
     if (!train) return;
-    cost.bytes.held =
-        ledger.live_bytes() - weight_bytes - state_bytes - y.buffer()->bytes();
+    cost.bytes.held = ledger.live_bytes() - weight_bytes - state_bytes - y.buffer()->bytes();
     cost.held_terms = {{x.name(), x.buffer()->bytes()}};
     const std::vector<Term> alive = ledger.live_terms();
     for (size_t i = alive_before; i < alive.size(); ++i) {

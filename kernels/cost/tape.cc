@@ -43,8 +43,7 @@ std::optional<Sizes> ViewStrides(const Sizes& old_sizes, const Sizes& old_stride
   for (int64_t dim = static_cast<int64_t>(old_sizes.size()) - 1; dim >= 0; --dim) {
     run_numel *= old_sizes[dim];
     const bool run_ends =
-        dim == 0 ||
-        (old_sizes[dim - 1] != 1 && old_strides[dim - 1] != run_numel * run_stride);
+        dim == 0 || (old_sizes[dim - 1] != 1 && old_strides[dim - 1] != run_numel * run_stride);
     if (!run_ends) continue;
     while (view_dim >= 0 && (view_numel < run_numel || sizes[view_dim] == 1)) {
       strides[view_dim] = view_numel * run_stride;
@@ -100,8 +99,8 @@ bool IsContiguous(const Tensor& t) {
   return true;
 }
 
-// Whether GEMM can read a matrix where it lies: one dimension of stride 1, and the other's stride at
-// least the first's size.
+// Whether GEMM can read a matrix where it lies: one dimension of stride 1, and the other's stride
+// at least the first's size.
 bool BlasAddresses(const Tensor& matrix) {
   const Sizes& sizes = matrix.sizes();
   const Sizes& strides = matrix.strides();
@@ -164,11 +163,10 @@ Tensor Tape::Gradient(const Tensor& leaf) const {
 }
 
 void Tape::ClearGradient(const Tensor& leaf) {
-  gradients_.erase(std::remove_if(gradients_.begin(), gradients_.end(),
-                                  [&](const auto& entry) {
-                                    return entry.first == leaf.grad_fn_.get();
-                                  }),
-                   gradients_.end());
+  gradients_.erase(
+      std::remove_if(gradients_.begin(), gradients_.end(),
+                     [&](const auto& entry) { return entry.first == leaf.grad_fn_.get(); }),
+      gradients_.end());
 }
 
 Tensor Tape::View(const Tensor& a, Sizes sizes, Sizes strides) {
@@ -187,7 +185,8 @@ void Tape::Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Te
   node->name = out->name();
   for (const Tensor& input : inputs) {
     if (!input.grad_fn_) throw std::logic_error("cost tape: an input without gradient");
-    if (input.grad_fn_->consumed) throw std::logic_error("cost tape: " + input.name() + " is used twice");
+    if (input.grad_fn_->consumed)
+      throw std::logic_error("cost tape: " + input.name() + " is used twice");
     input.grad_fn_->consumed = true;
     node->inputs.push_back(input.grad_fn_);
   }
@@ -226,8 +225,8 @@ Tensor Tape::Permute(const Tensor& a, const Sizes& dims) {
 Tensor Tape::Reshape(const Tensor& a, Sizes sizes, const std::string& name) {
   if (Product(sizes) != a.numel()) throw std::logic_error("cost tape: reshape of " + a.name());
   auto strides = ViewStrides(a.sizes_, a.strides_, sizes);
-  Tensor out = strides ? View(a, std::move(sizes), std::move(*strides))
-                       : Copy(a, std::move(sizes), name);
+  Tensor out =
+      strides ? View(a, std::move(sizes), std::move(*strides)) : Copy(a, std::move(sizes), name);
   Record(&out, {a}, {}, [this, back = a.sizes_](const Tensor& grad, const std::vector<Tensor>&) {
     return std::vector<Tensor>{Reshape(grad, back, grad.name() + ", permuted")};
   });
@@ -237,9 +236,8 @@ Tensor Tape::Reshape(const Tensor& a, Sizes sizes, const std::string& name) {
 Tensor Tape::Contiguous(const Tensor& a, const std::string& name) {
   if (IsContiguous(a)) return a;
   Tensor out = Copy(a, a.sizes_, name);
-  Record(&out, {a}, {}, [](const Tensor& grad, const std::vector<Tensor>&) {
-    return std::vector<Tensor>{grad};
-  });
+  Record(&out, {a}, {},
+         [](const Tensor& grad, const std::vector<Tensor>&) { return std::vector<Tensor>{grad}; });
   return out;
 }
 
@@ -283,6 +281,7 @@ Tensor Tape::Mul(const Tensor& a, const Tensor& b, const std::string& name) {
   }
   Sizes order = ElementwiseOrder(sizes, strides);
   Tensor out = New(name, std::move(sizes), order);
+  AddFlops(out.numel());
   Record(&out, {a, b}, {a.Detach(), b.Detach()},
          [this](const Tensor& grad, const std::vector<Tensor>& saved) {
            Tensor grad_b = Mul(grad, saved[0], "d(" + saved[1].name() + "), broadcast");
@@ -315,10 +314,10 @@ Tensor Tape::Mm(const Tensor& a, const Tensor& b, const std::string& name) {
            };
            // An operand stored by columns gets its gradient by columns.
            const std::string da = "d(" + a.name() + ")", db = "d(" + b.name() + ")";
-           Tensor grad_b = column_major(b) ? Transpose(Mm(Transpose(grad), a, db))
-                                           : Mm(Transpose(a), grad, db);
-           Tensor grad_a = column_major(a) ? Transpose(Mm(b, Transpose(grad), da))
-                                           : Mm(grad, Transpose(b), da);
+           Tensor grad_b =
+               column_major(b) ? Transpose(Mm(Transpose(grad), a, db)) : Mm(Transpose(a), grad, db);
+           Tensor grad_a =
+               column_major(a) ? Transpose(Mm(b, Transpose(grad), da)) : Mm(grad, Transpose(b), da);
            return std::vector<Tensor>{std::move(grad_a), std::move(grad_b)};
          });
   return out;
@@ -456,8 +455,8 @@ Tensor Tape::SumproductPair(Tensor left, Tensor right, const Sizes& sum_dims,
   Sizes inverse(out_order.size());
   for (size_t i = 0; i < out_order.size(); ++i) inverse[out_order[i]] = static_cast<int64_t>(i);
 
-  left = Reshape(Permute(left, out_order), {both_size, left_size, sum_size},
-                 left_name + ", permuted");
+  left =
+      Reshape(Permute(left, out_order), {both_size, left_size, sum_size}, left_name + ", permuted");
   right = Reshape(Permute(right, concat({&both, &sum_dims, &right_only, &left_only})),
                   {both_size, sum_size, right_size}, right_name + ", permuted");
   Tensor result = Bmm(left, right, name);

@@ -1,11 +1,11 @@
-// A symbolic LibTorch: runs a variant's forward on tensors that have sizes, strides and names but no
-// elements, and writes into a ledger what LibTorch and its autograd would allocate and release.
+// A symbolic LibTorch: runs a variant's forward on tensors that have sizes, strides and names but
+// no elements, and writes into a ledger what LibTorch and its autograd would allocate and release.
 //
 // Modelled, from LibTorch 2.11: which reshapes are views and which copy; what each operator's node
 // saves; the order in which the engine runs nodes (latest created first); that a node's incoming
-// gradient dies before its saved tensors do; that a leaf's gradient is copied unless its strides are
-// the leaf's (the gradient layout contract). Every tensor is used at most once, so gradients never
-// meet; a tensor used twice throws std::logic_error.
+// gradient dies before its saved tensors do; that a leaf's gradient is copied unless its strides
+// are the leaf's (the gradient layout contract). Every tensor is used at most once, so gradients
+// never meet; a tensor used twice throws std::logic_error.
 //
 // A model written on the tape is a program beside the variant's own, with the same lifetimes: a
 // Tensor here keeps its buffer alive exactly as an at::Tensor does.
@@ -50,8 +50,8 @@ class Tensor {
 
 class Tape {
  public:
-  // Every element takes element_bytes; with_grad: operators record nodes; threads: how many a kernel
-  // of ours will share its work among, each with scratch of its own.
+  // Every element takes element_bytes; with_grad: operators record nodes; threads: how many a
+  // kernel of ours will share its work among, each with scratch of its own.
   Tape(Ledger* ledger, int64_t element_bytes, bool with_grad, int64_t threads = 1);
   ~Tape();
 
@@ -82,7 +82,8 @@ class Tape {
   // A torch::autograd::Function: `forward` runs without recording and returns the output; `saved`
   // is kept until the node has run; `backward` maps the output's gradient and what was saved to the
   // inputs' gradients, and must capture no tensors.
-  using Backward = std::function<std::vector<Tensor>(const Tensor& grad, const std::vector<Tensor>& saved)>;
+  using Backward =
+      std::function<std::vector<Tensor>(const Tensor& grad, const std::vector<Tensor>& saved)>;
   Tensor Custom(const std::vector<Tensor>& inputs, const std::vector<Tensor>& saved,
                 const std::function<Tensor()>& forward, Backward backward);
 

@@ -1,9 +1,10 @@
 // The dense layer: one weight W of [M, N], y = x W^T.
 //
-//   dense         at::linear, what users get; the baseline. LibTorch hands float32 and float64 to MKL.
-//   dense-onednn  the same product by oneDNN's matmul, which uses the widest vectors on any CPU; MKL
-//                 leaves AVX-512 unused on AMD's. Claims of being faster than dense are made against
-//                 the faster of the two.
+//   dense         at::linear, what users get; the baseline. LibTorch hands float32 and float64 to
+//   MKL. dense-onednn  the same product by oneDNN's matmul, which uses the widest vectors on any
+//   CPU; MKL
+//                 leaves AVX-512 unused on AMD's. Claims of being faster than dense are made
+//                 against the faster of the two.
 //
 // Both hold x alone for the backward.
 #include <ATen/Context.h>
@@ -32,7 +33,8 @@ class Dense : public LinearVariant {
     const bool mkl = at::hasMKL() && problem.dtype != DType::kBFloat16;
     return mkl ? "linear (MKL gemm)" : "linear (LibTorch gemm)";
   }
-  at::Tensor Forward(const TtShape&, const at::Tensor& x, at::TensorList parameters) const override {
+  at::Tensor Forward(const TtShape&, const at::Tensor& x,
+                     at::TensorList parameters) const override {
     return at::linear(x, parameters[0]);
   }
   cost::Tensor Trace(cost::Tape& tape, const TtShape&, const cost::Tensor& x,
@@ -78,7 +80,8 @@ class DenseOneDnn : public LinearVariant {
   std::string WhyPeaksUnmodelled(const LinearProblem&) const override {
     return "peaks not modelled: oneDNN's scratch depends on the CPU";
   }
-  at::Tensor Forward(const TtShape&, const at::Tensor& x, at::TensorList parameters) const override {
+  at::Tensor Forward(const TtShape&, const at::Tensor& x,
+                     at::TensorList parameters) const override {
     return OneDnnLinear::apply(x, parameters[0]);
   }
   cost::Tensor Trace(cost::Tape& tape, const TtShape&, const cost::Tensor& x,

@@ -3,7 +3,8 @@
 // C++ at::einsum contracts its operands from left to right; it does not look for a better order as
 // the Python function does with opt_einsum. So the order of the operands is the algorithm:
 //   einsum              x, G_1, .., G_K: x is contracted with one core after another.
-//   einsum-cores-first  G_1, .., G_K, x: the cores are joined to the full matrix first.
+//   einsum-cores-first  G_1, .., G_K, x: the cores are joined to the full matrix first. The result
+//                       comes transposed, and y is a copy of it.
 #include <ATen/ops/einsum.h>
 
 #include "kernels/variant.h"
@@ -55,8 +56,7 @@ class Einsum : public LinearVariant {
     std::string path = cores_first_ ? "G1" : "x";
     for (int64_t i = 1; i < operands; ++i) {
       const int64_t core = cores_first_ ? i + 1 : i;
-      const std::string operand =
-          core > problem.shape.cores() ? "x" : "G" + std::to_string(core);
+      const std::string operand = core > problem.shape.cores() ? "x" : "G" + std::to_string(core);
       path = "(" + path + " " + operand + ")";
     }
     return "einsum, left to right: " + path;
@@ -66,7 +66,8 @@ class Einsum : public LinearVariant {
     return problem.shape.cores() > kMaxCores ? "einsum has labels for at most 12 cores" : "";
   }
 
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     const Labels labels = MakeLabels(shape);
     std::string equation;
     std::vector<at::Tensor> operands;
@@ -90,7 +91,8 @@ class Einsum : public LinearVariant {
     std::vector<std::string> names;
     for (int64_t k = 0; k < shape.cores(); ++k) {
       operands.push_back(tape.Reshape(cores[k], InnerSizes(shape, k), ""));
-      names.push_back(cores_first_ ? "G1.." + std::to_string(k + 2) : "x G1.." + std::to_string(k + 1));
+      names.push_back(cores_first_ ? "G1.." + std::to_string(k + 2)
+                                   : "x G1.." + std::to_string(k + 1));
     }
     cost::Sizes sizes = shape.in_modes();
     sizes.insert(sizes.begin(), x.size(0));

@@ -35,10 +35,12 @@ class Naive : public LinearVariant {
     return "cores joined left to right, permute, linear";
   }
 
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     at::Tensor joined = cores[0].view({-1, shape.right_rank(0)});
     for (int64_t k = 1; k < shape.cores(); ++k) {
-      joined = at::mm(joined, cores[k].view({shape.left_rank(k), -1})).view({-1, shape.right_rank(k)});
+      joined =
+          at::mm(joined, cores[k].view({shape.left_rank(k), -1})).view({-1, shape.right_rank(k)});
     }
     joined = joined.view(InterleavedSizes(shape)).permute(MatrixOrder(shape));
     joined = joined.reshape({shape.out_features(), shape.in_features()});

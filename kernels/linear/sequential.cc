@@ -6,7 +6,8 @@
 //                   output, is held. With three cubic cores: exactly 2 r B d^3 beyond x.
 //   sequential-l2r  first core to last by at::tensordot, as t3nsor does: a permuted copy of x as
 //                   well.
-//   sequential-bmm  last core to first by batched products with the core expanded over the batch: no
+//   sequential-bmm  last core to first by batched products with the core expanded over the batch:
+//   no
 //                   copy forward, but the expanded core's gradient is materialised per sample.
 //
 // Every form holds the permuted copies of its cores.
@@ -31,7 +32,8 @@ class Sequential : public LinearVariant {
     return "right to left, permute and mm";
   }
 
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     const int64_t batch = x.size(0);
     int64_t left = batch * shape.in_features();  // B n_1 .. n_{k-1}
     int64_t right = 1;                           // m_{k+1} .. m_K
@@ -85,23 +87,22 @@ class Sequential : public LinearVariant {
 class SequentialLeftToRight : public LinearVariant {
  public:
   std::string name() const override { return "sequential-l2r"; }
-  std::string Algorithm(const LinearProblem&) const override {
-    return "left to right, tensordot";
-  }
+  std::string Algorithm(const LinearProblem&) const override { return "left to right, tensordot"; }
 
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     // [B, n_k .. n_K, m_1 .. m_{k-1}, r_{k-1}]
     std::vector<int64_t> sizes = shape.in_modes();
     sizes.insert(sizes.begin(), x.size(0));
     at::Tensor partial = x.view(sizes);
     const int64_t last = shape.cores() - 1;
-    partial = at::tensordot(partial, cores[0].view({shape.n(0), shape.m(0), shape.right_rank(0)}), {1},
-                            {0});
+    partial = at::tensordot(partial, cores[0].view({shape.n(0), shape.m(0), shape.right_rank(0)}),
+                            {1}, {0});
     for (int64_t k = 1; k < last; ++k) {
       partial = at::tensordot(partial, cores[k], {1, partial.dim() - 1}, {1, 0});
     }
-    partial = at::tensordot(partial, cores[last].view({shape.left_rank(last), shape.n(last),
-                                                       shape.m(last)}),
+    partial = at::tensordot(partial,
+                            cores[last].view({shape.left_rank(last), shape.n(last), shape.m(last)}),
                             {1, partial.dim() - 1}, {1, 0});
     return partial.reshape({x.size(0), shape.out_features()});
   }
@@ -113,11 +114,10 @@ class SequentialLeftToRight : public LinearVariant {
     cost::Tensor partial = tape.Reshape(x, sizes, "");
     const int64_t last = shape.cores() - 1;
     partial = tape.Tensordot(
-        partial, tape.Reshape(cores[0], {shape.n(0), shape.m(0), shape.right_rank(0)}, ""), {1}, {0},
-        PartialName(0));
+        partial, tape.Reshape(cores[0], {shape.n(0), shape.m(0), shape.right_rank(0)}, ""), {1},
+        {0}, PartialName(0));
     for (int64_t k = 1; k < last; ++k) {
-      partial =
-          tape.Tensordot(partial, cores[k], {1, partial.dim() - 1}, {1, 0}, PartialName(k));
+      partial = tape.Tensordot(partial, cores[k], {1, partial.dim() - 1}, {1, 0}, PartialName(k));
     }
     partial = tape.Tensordot(
         partial,
@@ -134,7 +134,8 @@ class SequentialBmm : public LinearVariant {
     return "right to left, bmm over expanded cores";
   }
 
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     const int64_t last = shape.cores() - 1;
     int64_t left = x.size(0) * shape.in_features() / shape.n(last);  // B n_1 .. n_{k-1}
     int64_t right = shape.m(last);                                   // m_{k+1} .. m_K
@@ -144,7 +145,8 @@ class SequentialBmm : public LinearVariant {
     at::Tensor partial = at::mm(x.view({left, shape.n(last)}), core);
     for (int64_t k = last - 1; k >= 0; --k) {
       left /= shape.n(k);
-      const int64_t rows = shape.left_rank(k) * shape.m(k), inner = shape.n(k) * shape.right_rank(k);
+      const int64_t rows = shape.left_rank(k) * shape.m(k),
+                    inner = shape.n(k) * shape.right_rank(k);
       core = cores[k].transpose(1, 2).reshape({rows, inner});
       partial = at::bmm(core.unsqueeze(0).expand({left, rows, inner}),
                         partial.view({left, inner, right}));
@@ -167,7 +169,8 @@ class SequentialBmm : public LinearVariant {
         tape.Mm(tape.Reshape(x, {left, shape.n(last)}, ""), core, PartialName(last));
     for (int64_t k = last - 1; k >= 0; --k) {
       left /= shape.n(k);
-      const int64_t rows = shape.left_rank(k) * shape.m(k), inner = shape.n(k) * shape.right_rank(k);
+      const int64_t rows = shape.left_rank(k) * shape.m(k),
+                    inner = shape.n(k) * shape.right_rank(k);
       core = tape.Reshape(tape.Permute(cores[k], {0, 2, 1, 3}), {rows, inner},
                           CoreName(k) + ", permuted");
       const cost::Tensor expanded =
