@@ -1,0 +1,228 @@
+#include "benchmarks/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "benchmarks/axis.h"
+#include "kernels/variant.h"
+
+namespace ttbench {
+namespace {
+
+// Runs even batches alone.
+class EvenOnly : public LinearVariant {
+ public:
+  std::string name() const override { return "test-even"; }
+  std::string Algorithm(const LinearProblem&) const override { return "test"; }
+  std::string WhyUnsupported(const LinearProblem& problem) const override {
+    return problem.batch % 2 == 0 ? "" : "the batch is odd";
+  }
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
+    return FindLinearVariant("sequential")->Forward(shape, x, cores);
+  }
+  cost::Tensor Trace(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x,
+                     const std::vector<cost::Tensor>& cores) const override {
+    return FindLinearVariant("sequential")->Trace(tape, shape, x, cores);
+  }
+};
+const RegisterLinearVariant kEvenOnly(std::make_unique<EvenOnly>());
+
+Grid GridOf(const std::vector<std::string>& variants, const std::vector<int64_t>& d,
+            const std::vector<int64_t>& ranks, const std::vector<int64_t>& batches) {
+  Grid grid;
+  grid.variants = variants;
+  grid.d = d;
+  grid.cores = {3};
+  grid.ranks = ranks;
+  grid.batches = batches;
+  grid.phases = {Phase::kTrain};
+  grid.dtypes = {DType::kFloat32};
+  grid.threads = {1};
+  return grid;
+}
+
+std::vector<PlannedCell> Plan(const std::vector<Grid>& grids, const std::string& filter = "",
+                              const Limits& limits = {}) {
+  std::vector<std::string> notes;
+  return MakePlan(grids, filter, /*measure_time=*/true, /*min_time_ns=*/1'000'000, limits, &notes);
+}
+
+std::vector<std::string> Names(const std::vector<PlannedCell>& plan) {
+  std::vector<std::string> names;
+  for (const PlannedCell& planned : plan) names.push_back(planned.cell.Name());
+  return names;
+}
+
+std::vector<std::string> ModesOf(const std::vector<TtShape>& shapes) {
+  std::vector<std::string> names;
+  for (const TtShape& shape : shapes) names.push_back(shape.modes_name());
+  return names;
+}
+
+TEST(MakePlanTest, DenseLeadsEachGroupOnce) {
+  for (const std::vector<std::string>& variants :
+       {std::vector<std::string>{"dense", "naive", "sequential"},
+        std::vector<std::string>{"sequential", "naive", "dense"}}) {
+    Grid grid = GridOf(variants, {2, 3}, {1, 2}, {1, 4});
+    grid.phases = {Phase::kInference, Phase::kTrain};
+    grid.dtypes = {DType::kFloat32, DType::kFloat64};
+    grid.threads = {1, 2};
+    const std::vector<PlannedCell> plan = Plan({grid});
+    // Of each of 2^5 groups the dense cell, and two variants at two ranks.
+    EXPECT_EQ(plan.size(), 32u * (1 + 2 * 2));
+    std::set<std::string> groups;
+    std::string group;
+    for (const PlannedCell& planned : plan) {
+      const Cell& cell = planned.cell;
+      const LinearProblem& problem = cell.problem;
+      const std::string key = problem.shape.modes_name() + "/" + std::to_string(problem.batch) +
+                              Name(problem.phase) + Name(problem.dtype) +
+                              std::to_string(problem.threads);
+      EXPECT_EQ(cell.variant == "dense", key != group) << cell.Name();
+      EXPECT_EQ(cell.is_dense, cell.variant == "dense");
+      EXPECT_EQ(groups.insert(key).second, key != group) << key << " is torn apart";
+      group = key;
+    }
+    EXPECT_EQ(groups.size(), 32u);
+  }
+}
+
+TEST(MakePlanTest, EachCellOnce) {
+  const Grid grid = GridOf({"dense", "sequential"}, {2}, {1, 2}, {1, 2});
+  Grid overlapping = grid;
+  overlapping.batches = {2, 4};
+  const std::vector<std::string> names = Names(Plan({grid, overlapping, grid}));
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+  EXPECT_EQ(names.size(), 3u * 3);
+}
+
+// Cores of 2x2 modes have no rank above 4.
+TEST(MakePlanTest, ClippedRanksAreOneCell) {
+  std::vector<std::string> notes;
+  const std::vector<PlannedCell> plan = MakePlan(
+      {GridOf({"dense", "sequential"}, {2}, {2, 4, 8, 16}, {1, 7})}, "", true, 1, {}, &notes);
+  EXPECT_EQ(Names(plan),
+            (std::vector<std::string>{"linear/dense/2x2x2:2x2x2/b1/train/float32/cpu/t1",
+                                      "linear/sequential/2x2x2:2x2x2/r2/b1/train/float32/cpu/t1",
+                                      "linear/sequential/2x2x2:2x2x2/r4/b1/train/float32/cpu/t1",
+                                      "linear/dense/2x2x2:2x2x2/b7/train/float32/cpu/t1",
+                                      "linear/sequential/2x2x2:2x2x2/r2/b7/train/float32/cpu/t1",
+                                      "linear/sequential/2x2x2:2x2x2/r4/b7/train/float32/cpu/t1"}));
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_NE(notes[0].find("from 8 to 4"), std::string::npos) << notes[0];
+  EXPECT_NE(notes[1].find("from 16 to 4"), std::string::npos) << notes[1];
+}
+
+TEST(MakePlanTest, FilterIsAGlobOverNames) {
+  const Grid grid = GridOf({"dense", "naive", "sequential"}, {2}, {1, 2}, {1, 16});
+  EXPECT_EQ(
+      Names(Plan({grid}, "*/sequential/*/r2/*")),
+      (std::vector<std::string>{"linear/sequential/2x2x2:2x2x2/r2/b1/train/float32/cpu/t1",
+                                "linear/sequential/2x2x2:2x2x2/r2/b16/train/float32/cpu/t1"}));
+  EXPECT_EQ(Plan({grid}, "*/b1?/*").size(), 5u);
+  EXPECT_EQ(Plan({grid}, "sequential").size(), 0u);
+}
+
+TEST(MakePlanTest, KeepsWhatWasAskedFor) {
+  Grid grid = GridOf({"sequential"}, {}, {3}, {5});
+  grid.shapes = {"2x3:3x2"};
+  const std::vector<PlannedCell> plan = Plan({grid});
+  ASSERT_EQ(plan.size(), 1u);
+  const Cell& cell = plan[0].cell;
+  EXPECT_EQ(cell.Flags(),
+            "--variant=sequential --shape=2x3:3x2 --rank=3 --batch=5 --phase=train "
+            "--dtype=float32 --device=cpu --threads=1");
+  EXPECT_EQ(plan[0].skip_reason, "");
+  EXPECT_GT(plan[0].seconds, 0);
+  EXPECT_EQ(plan[0].cost.bytes.peak,
+            PredictLinearCost(*FindLinearVariant("sequential"), cell.problem).bytes.peak);
+}
+
+TEST(MakePlanTest, SkipsWhatIsNotSupported) {
+  const std::vector<PlannedCell> plan = Plan({GridOf({"test-even"}, {2}, {1}, {1, 2})});
+  EXPECT_EQ(plan[0].skip_reason, "the batch is odd");
+  EXPECT_EQ(plan[1].skip_reason, "");
+}
+
+TEST(MakePlanTest, SkipsOtherDevices) {
+  Grid grid = GridOf({"sequential"}, {2}, {1}, {1});
+  grid.device = "cuda";
+  EXPECT_NE(Plan({grid})[0].skip_reason.find("CPU"), std::string::npos);
+}
+
+// The dense layer is measured beside the cell: both must fit.
+TEST(MakePlanTest, SkipsWhatNeedsMoreMemoryThanThereIs) {
+  const Grid grid = GridOf({"sequential"}, {4}, {2}, {1, 1000});
+  const std::vector<PlannedCell> free = Plan({grid});
+  const int64_t dense_peak =
+      *PredictLinearCost(*FindLinearVariant("dense"), free[1].cell.problem).bytes.peak;
+  const int64_t needed = *free[1].cost.bytes.peak + dense_peak;
+  Limits limits;
+  limits.memory_bytes = needed;
+  EXPECT_EQ(Plan({grid}, "", limits)[1].skip_reason, "");
+  --limits.memory_bytes;
+  const std::vector<PlannedCell> plan = Plan({grid}, "", limits);
+  EXPECT_EQ(plan[0].skip_reason, "");
+  for (int64_t bytes : {needed, limits.memory_bytes}) {
+    EXPECT_NE(plan[1].skip_reason.find(FormatBytes(bytes)), std::string::npos)
+        << plan[1].skip_reason;
+  }
+}
+
+TEST(MakePlanTest, SkipsWhatTakesLongerThanItMay) {
+  Limits limits;
+  limits.time_ns = 1;
+  const PlannedCell planned = Plan({GridOf({"sequential"}, {2}, {1}, {1})}, "", limits)[0];
+  EXPECT_NE(planned.skip_reason.find("predicted to take"), std::string::npos);
+  limits.time_ns = 1'000'000'000'000;
+  EXPECT_EQ(Plan({GridOf({"sequential"}, {2}, {1}, {1})}, "", limits)[0].skip_reason, "");
+}
+
+TEST(MakePlanTest, TimingTakesLonger) {
+  const Cell cell = Plan({GridOf({"sequential"}, {4}, {2}, {8})})[0].cell;
+  const double untimed = PlanCell(cell, false, 0, {}).seconds;
+  const double timed = PlanCell(cell, true, 10'000'000, {}).seconds;
+  // At the least a repetition of the variant and of the dense layer.
+  EXPECT_GE(timed, untimed + 2 * 0.01);
+  EXPECT_GE(PlanCell(cell, true, 20'000'000, {}).seconds, untimed + 2 * 0.02);
+}
+
+TEST(MakePlanTest, RefusesCountsPast64Bits) {
+  try {
+    Plan({GridOf({"sequential"}, {2}, {1}, {int64_t{1} << 62})});
+    FAIL();
+  } catch (const ShapeError& error) {
+    EXPECT_NE(std::string(error.what()).find("--batch"), std::string::npos) << error.what();
+  }
+}
+
+// 410 and 2100 are the feed-forward sizes of Transformer-XL, these splits t3nsor's.
+TEST(ShapesOfTest, SplitsPlainSizesIntoCores) {
+  Grid grid = GridOf({}, {}, {}, {});
+  grid.shapes = {"410:2100"};
+  EXPECT_EQ(ModesOf(ShapesOf(grid, 8)), std::vector<std::string>{"2x5x41:10x14x15"});
+  grid.factor_order = FactorOrder::kDescending;
+  EXPECT_EQ(ModesOf(ShapesOf(grid, 8)), std::vector<std::string>{"41x5x2:15x14x10"});
+  grid.factor_order = FactorOrder::kAscending;
+  grid.cores = {2, 3};
+  EXPECT_EQ(ModesOf(ShapesOf(grid, 8)),
+            (std::vector<std::string>{"10x41:42x50", "2x5x41:10x14x15"}));
+}
+
+TEST(ShapesOfTest, TakesModesAsTheyAre) {
+  Grid grid = GridOf({}, {2, 3}, {}, {});
+  grid.cores = {2, 4};
+  grid.shapes = {"41x5x2:10x14x15", "2x3:3x2"};
+  EXPECT_EQ(ModesOf(ShapesOf(grid, 1)),
+            (std::vector<std::string>{"2x2:2x2", "3x3:3x3", "2x2x2x2:2x2x2x2", "3x3x3x3:3x3x3x3",
+                                      "41x5x2:10x14x15", "2x3:3x2"}));
+  for (const TtShape& shape : ShapesOf(grid, 3)) EXPECT_EQ(shape.uniform_rank(), 3);
+}
+
+}  // namespace
+}  // namespace ttbench
