@@ -117,8 +117,8 @@ LinearRun::LinearRun(const LinearVariant& variant, const LinearProblem& problem,
   if (problem.phase == Phase::kInference) return;
   x_.requires_grad_();
   for (at::Tensor& parameter : parameters_) parameter.requires_grad_();
-  // A learning rate so small that any number of steps leaves the layer as it was.
-  constexpr double kLearningRate = 1e-12;
+  // The same operations as at any other rate, and the layer stays as it was.
+  constexpr double kLearningRate = 0;
   if (problem.phase == Phase::kStepSgd) {
     optimizer_ = std::make_unique<Optimizer>();
     optimizer_->optimizer = std::make_unique<torch::optim::SGD>(parameters_, kLearningRate);

@@ -575,8 +575,12 @@ int SweepMain(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // A file size limit is a write error like a full disk.
   std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  std::string command = "sweep";
-  for (const std::string& argument : arguments) command += " " + argument;
+  // What the user typed: an experiment, which calls this program, says so.
+  std::string command = Environment("TTBENCH_COMMAND");
+  if (command.empty()) {
+    command = "bazel run //benchmarks:sweep --";
+    for (const std::string& argument : arguments) command += " " + argument;
+  }
   try {
     const Machine machine = ReadMachine();
     std::string help;

@@ -6,6 +6,7 @@ file. The exit code is the sweep's; the last line printed is the results directo
 
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -41,12 +42,18 @@ def _split(arguments):
     return taken, rest
 
 
-def _sweep(arguments):
-    """Runs the sweep and passes on what it prints; returns its exit code and its last line."""
+def _sweep(arguments, command):
+    """Runs the sweep and passes on what it prints; returns its exit code and its last line.
+
+    `command` is what the user typed, for run.json.
+    """
     # Ctrl-C reaches the sweep too, which stops in order; this process waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     last = ""
-    with subprocess.Popen([_SWEEP, *arguments], stdout=subprocess.PIPE, text=True) as process:
+    environment = {**os.environ, "TTBENCH_COMMAND": command}
+    with subprocess.Popen(
+        [_SWEEP, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         for line in process.stdout:
             print(line, end="", flush=True)
@@ -75,7 +82,10 @@ def main(argv):
               file=sys.stderr)
         return _USAGE
 
-    code, directory = _sweep(arguments)
+    typed = [a for a in argv if a != f"--experiment={experiment}"]
+    code, directory = _sweep(
+        arguments, shlex.join(["bazel", "run", f"//experiments:{experiment}", "--", *typed])
+    )
     if code not in (0, 1) or not pathlib.Path(directory, "results.csv").is_file():
         return code  # --list, --help, or nothing that could be drawn.
     try:
