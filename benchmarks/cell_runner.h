@@ -42,9 +42,10 @@ struct CellOutcome {
   std::optional<double> max_relative_error;
 };
 
-// Runs every variant once, on one thread and without autograd, so that what LibTorch and the GEMM
-// libraries set up at their first use is done before the forks and not in every child. Autograd
-// must stay untouched: its engine refuses to run in a child of a process that has used it.
+// Runs the baseline once, on one thread and without autograd, so that what LibTorch and the GEMM
+// library set up at their first use is done before the forks and not in every child. Autograd must
+// stay untouched: its engine refuses to run in a child of a process that has used it. The other
+// variants are left to the children: one that crashes or hangs must not take the sweep with it.
 void WarmUp();
 
 // Forks, runs the cell under its deadline and budget, and returns its outcome: never throws for

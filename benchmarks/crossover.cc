@@ -83,13 +83,22 @@ std::optional<int64_t> ModelCrossover(const Cell& cell, CrossoverMetric metric) 
 }
 
 Crossover FindCrossover(const Cell& cell, CrossoverMetric metric, const IsAbove& measured,
-                        int64_t max_batch) {
+                        int64_t max_batch, int64_t spot_check_batch) {
   Crossover crossover;
   crossover.model_batch = ModelCrossover(cell, metric);
+  if (crossover.model_batch.value_or(max_batch + 1) > max_batch) max_batch = spot_check_batch;
+  bool answered = true;
+  auto probe = [&](int64_t batch) {
+    const std::optional<bool> answer = measured(batch);
+    answered = answered && answer.has_value();
+    return answer;
+  };
   // The search starts where the model points: right, it takes two probes, one on either side.
   crossover.batch =
-      FindFirst(measured, crossover.model_batch.value_or(max_batch), max_batch, &crossover.probes);
-  if (crossover.batch) {
+      FindFirst(probe, crossover.model_batch.value_or(max_batch), max_batch, &crossover.probes);
+  if (!answered) {
+    crossover.verdict = "unmeasured";
+  } else if (crossover.batch) {
     crossover.verdict = *crossover.batch == 1 ? "always" : "measured";
   } else {
     crossover.verdict = crossover.model_batch ? "beyond" : "never";

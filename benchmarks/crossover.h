@@ -24,10 +24,12 @@ const char* Name(CrossoverMetric metric);
 std::optional<int64_t> MetricOf(const MemoryFigures& figures, CrossoverMetric metric);
 
 struct Crossover {
-  // measured  crosses at `batch`
-  // always    already above at batch 1
-  // never     by the model it stays at or below at every batch, and does so at the largest measured
-  // beyond    not above at the largest batch measured, but will be
+  // measured    crosses at `batch`
+  // always      already above at batch 1
+  // never       by the model it stays at or below at every batch, and did so where it was measured
+  // beyond      by the model it crosses past the batches that could be measured, and it did not
+  //             where it was
+  // unmeasured  a cell that the search needed did not run
   std::string verdict;
   std::optional<int64_t> batch;
   std::optional<int64_t> model_batch;
@@ -43,12 +45,13 @@ using IsAbove = std::function<std::optional<bool>(int64_t batch)>;
 std::optional<int64_t> FindFirst(const IsAbove& is_above, int64_t start, int64_t max_batch,
                                  int64_t* probes);
 
-// The model's crossover for a cell's variant, shape and phase: at any batch up to 2^40.
+// The model's crossover for a cell's variant, shape and phase: at any batch up to 2^24.
 std::optional<int64_t> ModelCrossover(const Cell& cell, CrossoverMetric metric);
 
-// Combines both. `measured` is asked for batches up to max_batch.
+// Combines both. `measured` is asked for batches up to max_batch. Where the model sees no crossover
+// up to there, the one batch at which that is measured is spot_check_batch.
 Crossover FindCrossover(const Cell& cell, CrossoverMetric metric, const IsAbove& measured,
-                        int64_t max_batch);
+                        int64_t max_batch, int64_t spot_check_batch);
 
 // The smallest batch with 2 B r > d^3, the threads' law; nothing but for cubes of three cores with
 // one rank.

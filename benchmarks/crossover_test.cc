@@ -184,7 +184,8 @@ class FindCrossoverTest : public testing::Test {
  protected:
   static Crossover Find(int64_t measured, int64_t max_batch) {
     return FindCrossover(CellOf("sequential", TtShape::Cube(3, 4, 2), Phase::kTrain),
-                         CrossoverMetric::kHeld, Threshold(measured, max_batch).Asked(), max_batch);
+                         CrossoverMetric::kHeld, Threshold(measured, max_batch).Asked(), max_batch,
+                         std::min<int64_t>(max_batch, 8));
   }
 };
 
@@ -218,10 +219,22 @@ TEST_F(FindCrossoverTest, BeyondTheLargestBatch) {
   EXPECT_EQ(crossover.model_batch, 16);
 }
 
+TEST_F(FindCrossoverTest, AProbeWithoutAnAnswerIsNoVerdict) {
+  const IsAbove no_answer = [](int64_t) { return std::optional<bool>(); };
+  for (int64_t max_batch : {15, 1024}) {
+    const Crossover crossover =
+        FindCrossover(CellOf("sequential", TtShape::Cube(3, 4, 2), Phase::kTrain),
+                      CrossoverMetric::kHeld, no_answer, max_batch, 8);
+    EXPECT_EQ(crossover.verdict, "unmeasured");
+    EXPECT_EQ(crossover.batch, std::nullopt);
+    EXPECT_EQ(crossover.model_batch, 16);
+  }
+}
+
 TEST_F(FindCrossoverTest, Never) {
   const Crossover crossover =
       FindCrossover(CellOf(kBaselineVariant, TtShape::Cube(3, 4, 2), Phase::kTrain),
-                    CrossoverMetric::kPeak, Threshold(1025, 1024).Asked(), 1024);
+                    CrossoverMetric::kPeak, Threshold(1025, 1024).Asked(), 1024, 64);
   EXPECT_EQ(crossover.verdict, "never");
   EXPECT_EQ(crossover.batch, std::nullopt);
   EXPECT_EQ(crossover.model_batch, std::nullopt);

@@ -183,6 +183,21 @@ std::string SeriesOf(const Cell& cell) {
   return series.Name();
 }
 
+// The time within which "never" and "beyond" are spot-checked: they need no particular batch.
+constexpr int64_t kSpotCheckNs = 200'000'000;
+
+// The largest power of two, at most max_batch and at least 1, at which a memory-only cell and the
+// dense layer beside it are predicted to stay within the limits.
+int64_t LargestBatch(Cell cell, const Limits& limits, int64_t max_batch) {
+  int64_t batch = 1;
+  while (batch * 2 <= max_batch) {
+    cell.problem.batch = batch * 2;
+    if (!PlanCell(cell, false, 0, limits).skip_reason.empty()) break;
+    batch *= 2;
+  }
+  return batch;
+}
+
 // All that identifies a layer and the way to compute it.
 std::string LayerOf(const Cell& cell) {
   const TtShape& shape = cell.problem.shape;
@@ -230,6 +245,7 @@ class Sweep {
     std::string reason;
   };
   std::map<std::string, GivenUp> given_up_;  // By series: why larger batches are skipped.
+  bool probes_failed_ = false;               // Some probe's bytes were not its model's.
   std::string reference_key_;
   LinearReference reference_;
 };
@@ -396,6 +412,7 @@ void Sweep::FindCrossovers() {
   probe_flags.cell.measure_time = false;
   probe_flags.cell.memory_budget_bytes = 0;
   const Limits limits = CellLimits();
+  const Limits spot_check_limits{limits.memory_bytes, kSpotCheckNs};
   auto measure = [&](Cell cell, int64_t batch) -> std::optional<MemoryFigures> {
     cell.problem.batch = batch;
     const std::string name = cell.Name();
@@ -407,6 +424,7 @@ void Sweep::FindCrossovers() {
     Row row = DescribeCell(planned, probe_flags);
     SetOutcome(planned, outcome, peak_gflops_, &row);
     probes.Append(row.fields());
+    probes_failed_ = probes_failed_ || outcome.status != Status::kOk;
     return figures[name] = outcome.memory->bytes;
   };
 
@@ -444,7 +462,9 @@ void Sweep::FindCrossovers() {
         if (!ours || !theirs) return std::nullopt;
         return *MetricOf(*ours, metric) > *MetricOf(*theirs, metric);
       };
-      const Crossover crossover = FindCrossover(cell, metric, is_above, flags_.max_crossover_batch);
+      const Crossover crossover = FindCrossover(
+          cell, metric, is_above, LargestBatch(cell, limits, flags_.max_crossover_batch),
+          LargestBatch(cell, spot_check_limits, flags_.max_crossover_batch));
       if (Interrupted()) return;
       const TtShape& shape = cell.problem.shape;
       auto text = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : ""; };
@@ -473,6 +493,7 @@ void Sweep::FindCrossovers() {
 }
 
 int Sweep::ExitStatus() const {
+  if (probes_failed_) return kExitFailed;
   for (const PlannedCell& planned : plan_) {
     const auto done = done_.find(planned.cell.Name());
     if (done == done_.end()) continue;

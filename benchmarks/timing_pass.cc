@@ -117,7 +117,8 @@ Timing TimeLinear(const LinearVariant& variant, const LinearVariant* baseline,
     if (base && !baseline_first) base->Repeat(options.min_time_ns);
 
     const int64_t repetitions = static_cast<int64_t>(side.samples().size());
-    if (repetitions >= options.repetitions && SpreadOf(side.samples()) <= kConvergedSpread) {
+    if (repetitions >= std::max<int64_t>(options.repetitions, 2) &&
+        SpreadOf(side.samples()) <= kConvergedSpread) {
       timing.stop_reason = "converged";
     } else if (repetitions >= 3 * options.repetitions) {
       timing.stop_reason = "max-repetitions";

@@ -148,7 +148,8 @@ class Crossing:
     """Where a variant first needs more than dense: exact, or between two cells.
 
     It needs no more at `low` and more at `high`; exact where high = low + 1.
-    `verdict` is measured, always, never, beyond or bracketed (from the cells).
+    `verdict` is measured, always, never, beyond, unmeasured or bracketed (from the
+    cells).
     """
 
     variant: str

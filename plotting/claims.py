@@ -191,7 +191,7 @@ def _constant(place, crossings):
     elif not crossed:
         only = {c.verdict for c in small}
         verdict = {"never": "never more", "always": "always more",
-                   "beyond": "no crossover in range"}.get(
+                   "beyond": "no crossover in range", "unmeasured": "not measured"}.get(
                        next(iter(only)) if len(only) == 1 else "", "no crossover")
     elif all(_at_claim(c) for c in crossed):
         verdict = HOLDS
