@@ -178,7 +178,8 @@ const char* Name(Status status) {
 void WarmUp() {
   at::set_num_threads(1);
   const LinearProblem problem{TtShape::Cube(3, 2, 2), 2};
-  LinearRun(*FindLinearVariant(kBaselineVariant), problem, 0).Forward();
+  LinearRun(*FindLinearVariant(kBaselineVariant), problem, 0, LinearRun::DenseWeight::kPattern)
+      .Forward();
 }
 
 CellOutcome RunCell(const Cell& cell, const CellOptions& options, const LinearReference* reference,

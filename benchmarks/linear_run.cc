@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -79,8 +80,21 @@ std::vector<at::Tensor> MakeCores(const TtShape& shape, uint64_t seed, at::Scala
   return cores;
 }
 
+// [M, N], every row the same.
+at::Tensor MakePattern(const TtShape& shape, uint64_t seed, at::ScalarType dtype) {
+  at::Tensor weight = at::empty({shape.out_features(), shape.in_features()}, dtype);
+  const int64_t columns = shape.in_features();
+  Fill(UniformValues(seed, StreamOfCore(0), CoreScale(shape, 0)), 0, columns, weight);
+  const size_t row_bytes = static_cast<size_t>(columns) * weight.element_size();
+  char* data = static_cast<char*>(weight.mutable_data_ptr());
+  for (int64_t row = 1; row < shape.out_features(); ++row) {
+    std::memcpy(data + static_cast<size_t>(row) * row_bytes, data, row_bytes);
+  }
+  return weight;
+}
+
 // The product of the cores, [M, N].
-at::Tensor MakeWeight(const TtShape& shape, uint64_t seed, at::ScalarType dtype) {
+at::Tensor MakeProduct(const TtShape& shape, uint64_t seed, at::ScalarType dtype) {
   const at::ScalarType wide = dtype == at::kBFloat16 ? at::kFloat : dtype;
   const std::vector<at::Tensor> cores = MakeCores(shape, seed, wide);
   at::Tensor joined = cores[0].view({-1, shape.right_rank(0)});
@@ -104,11 +118,13 @@ struct LinearRun::Optimizer {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
 
-LinearRun::LinearRun(const LinearVariant& variant, const LinearProblem& problem, uint64_t seed)
+LinearRun::LinearRun(const LinearVariant& variant, const LinearProblem& problem, uint64_t seed,
+                     DenseWeight dense_weight)
     : variant_(variant), problem_(problem), seed_(seed) {
   const at::ScalarType dtype = ScalarTypeOf(problem.dtype);
   if (variant.is_dense()) {
-    parameters_ = {MakeWeight(problem.shape, seed, dtype)};
+    parameters_ = {dense_weight == DenseWeight::kProduct ? MakeProduct(problem.shape, seed, dtype)
+                                                         : MakePattern(problem.shape, seed, dtype)};
   } else {
     parameters_ = MakeCores(problem.shape, seed, dtype);
   }

@@ -15,9 +15,14 @@ namespace ttbench {
 
 class LinearRun {
  public:
-  // Makes x and the parameters from `seed` (benchmarks/inputs.h). A dense weight is the product of
-  // the cores, so that every variant computes the same layer.
-  LinearRun(const LinearVariant& variant, const LinearProblem& problem, uint64_t seed);
+  // What a dense weight holds. Making the product takes longer than many a cell.
+  enum class DenseWeight {
+    kProduct,  // The product of the cores: every variant computes the same layer.
+    kPattern,  // One row of values, repeated: for runs whose results nobody looks at.
+  };
+  // Makes x and the parameters from `seed` (benchmarks/inputs.h).
+  LinearRun(const LinearVariant& variant, const LinearProblem& problem, uint64_t seed,
+            DenseWeight dense_weight);
   ~LinearRun();
 
   at::Tensor Forward() const;

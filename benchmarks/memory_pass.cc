@@ -36,7 +36,8 @@ MeasuredMemory MeasureMemory(const LinearVariant& variant, const LinearProblem& 
   const int64_t resident_before = ResidentBytes();
   MeasuredMemory measured;
   MemoryMeter meter;
-  LinearRun run(variant, problem, seed);
+  LinearRun run(variant, problem, seed,
+                reference ? LinearRun::DenseWeight::kProduct : LinearRun::DenseWeight::kPattern);
   meter.SetBudget(budget_bytes);
   int64_t weight_bytes = 0;
   for (const at::Tensor& parameter : run.parameters()) weight_bytes += StorageBytes(parameter);

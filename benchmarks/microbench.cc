@@ -20,7 +20,7 @@ namespace {
 void RunCellBenchmark(benchmark::State& state, const Cell& cell) {
   const LinearVariant& variant = *FindLinearVariant(cell.variant);
   at::set_num_threads(static_cast<int>(cell.problem.threads));
-  LinearRun run(variant, cell.problem, 1);
+  LinearRun run(variant, cell.problem, 1, LinearRun::DenseWeight::kPattern);
   at::Tensor dy;
   if (cell.problem.phase == Phase::kTrain) dy = run.MakeDy();
   for (auto _ : state) {

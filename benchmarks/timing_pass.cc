@@ -33,7 +33,7 @@ class SampleReporter : public benchmark::BenchmarkReporter {
 class Side {
  public:
   Side(const LinearVariant& variant, const LinearProblem& problem, uint64_t seed)
-      : run_(variant, problem, seed) {
+      : run_(variant, problem, seed, LinearRun::DenseWeight::kPattern) {
     if (problem.phase != Phase::kInference) dy_ = run_.MakeDy();
   }
 
