@@ -1,0 +1,79 @@
+// The fused kernel on raw pointers: runs a FusedPlan. No LibTorch, and no allocation of elements:
+// the caller brings the scratch.
+//
+// x is [B, N] and y is [B, M], row-major; core k is [r_{k-1}, n_k, m_k, r_k], row-major. Element:
+// float, double or BFloat16, as stored; sums are in float or double.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/linear/fused_plan.h"
+#include "kernels/linear/small_gemm.h"
+#include "kernels/shape.h"
+
+namespace ttbench {
+
+template <typename Element>
+class FusedKernel {
+ public:
+  using Real = std::conditional_t<std::is_same_v<Element, double>, double, float>;
+
+  // `portable`: no generated code.
+  FusedKernel(const TtShape& shape, const FusedPlan& plan, bool portable = false);
+
+  // Scratch of the plan's sizes: packed_elements; slots * slot_elements; slots * gradient_elements.
+  struct Scratch {
+    Real* packed = nullptr;
+    Real* slots = nullptr;
+    Real* gradients = nullptr;
+  };
+
+  // In this order; for all slots, in any order or at once, between the others.
+  void PackCores(const std::vector<const Element*>& cores, const Scratch& scratch) const;
+  void Forward(int64_t slot, const Element* x, Element* y, const Scratch& scratch) const;
+  // Writes dx, and leaves the slot's sums of the cores' gradients in the scratch.
+  void Backward(int64_t slot, const Element* x, const Element* dy, Element* dx,
+                const Scratch& scratch) const;
+  // Sums over the slots, in their order.
+  void WriteCoreGradients(const Scratch& scratch, const std::vector<Element*>& dcores) const;
+
+  // Whose code the products are: "LIBXSMM" or "vector loops".
+  const char* gemm_name() const;
+
+ private:
+  // The products of one size of chunk and of block.
+  struct Products {
+    int64_t chunk = 0, block = 0;
+    SmallGemm<Real> last, first, first_more;                    // Forward: cores K and 1.
+    std::vector<SmallGemm<Real>> middle;                        // Forward: core k; 1 <= k < K - 1.
+    SmallGemm<Real> last_back, last_back_more, first_back;      // The same for x's gradient.
+    std::vector<SmallGemm<Real>> middle_back;
+    SmallGemm<Real> last_gradient;                              // Single samples only.
+    struct MiddleGradient {
+      bool transposed = false;
+      SmallGemm<Real> full, rest;  // Of kTransposedRows columns, and of what is left.
+      DotShape dot;
+    };
+    std::vector<MiddleGradient> middle_gradient;
+  };
+
+  Products MakeProducts(int64_t chunk, int64_t block) const;
+  const Products& ProductsOf(int64_t chunk, int64_t block) const;
+  // T_{K-1} .. T_1 of a chunk of a tile and a block of m_K.
+  void ContractChunk(const Products& products, int64_t block_index, const Real* x, Real* slot,
+                     const Scratch& scratch) const;
+  // Calls visit(core, offset in the core, offset in the packed core, offset in the transposed).
+  template <typename Visit>
+  void ForEachElement(int64_t k, const Visit& visit) const;
+  int64_t UnitBegin(int64_t slot) const { return plan_.units() * slot / plan_.slots; }
+
+  TtShape shape_;
+  FusedPlan plan_;
+  FusedLayout layout_;
+  bool portable_;
+  std::vector<Products> products_;
+};
+
+}  // namespace ttbench

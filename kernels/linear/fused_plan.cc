@@ -1,0 +1,241 @@
+#include "kernels/linear/fused_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/linear/small_gemm.h"
+
+namespace ttbench {
+namespace {
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// 1, 2, 4, .. below size, then size.
+std::vector<int64_t> PowersUpTo(int64_t size) {
+  std::vector<int64_t> all;
+  for (int64_t p = 1; p < size; p *= 2) all.push_back(p);
+  all.push_back(size);
+  return all;
+}
+
+// Estimates the cycles of one core.
+class CycleModel {
+ public:
+  CycleModel(const FusedMachine& machine, int64_t real_bytes)
+      : machine_(machine),
+        real_bytes_(real_bytes),
+        lanes_(std::max<int64_t>(1, machine.vector_bytes / real_bytes)) {}
+
+  // `calls` products C[rows, lanes] (+)= A[rows, depth] T[depth, lanes]: two multiply-adds of a
+  // vector a cycle; one store, and a load to accumulate, for each vector of C; a call's overhead.
+  double Gemm(int64_t calls, int64_t rows, int64_t lanes, int64_t depth, bool accumulate) const {
+    const double vectors = static_cast<double>(CeilDiv(lanes, lanes_));
+    const double outputs = vectors * static_cast<double>(rows);
+    // Fewer rows than a register tile has: loads of T are not shared.
+    const double sharing = 0.5 + 0.5 / static_cast<double>(std::min<int64_t>(rows, 6));
+    double cycles = outputs * static_cast<double>(depth) * std::max(0.5, 0.8 * sharing) +
+                    outputs * (accumulate ? 2.5 : 1.5) + 25;
+    const int64_t bytes = (depth + rows) * lanes * real_bytes_;
+    if (bytes > machine_.l1_bytes) cycles *= 1.05;
+    if (bytes > machine_.l2_bytes) cycles *= 1.5;
+    return cycles * static_cast<double>(calls);
+  }
+
+  // The gradient of a core: [p, q] summed over `lanes` lanes of each of `outer` pairs.
+  double Gradient(int64_t p, int64_t q, int64_t lanes, int64_t outer, bool may_transpose) const {
+    if (may_transpose && TransposedGradientPays(q, lanes * outer)) {
+      return Gemm(outer, p, q, lanes, true) + 0.4 * static_cast<double>(outer * q * lanes);
+    }
+    const double vectors = static_cast<double>(CeilDiv(lanes, lanes_) * outer);
+    return static_cast<double>(CeilDiv(p, 4) * CeilDiv(q, 4)) * (vectors * 8.5 + 60);
+  }
+
+  double Move(int64_t elements, bool vector_wide) const {
+    return static_cast<double>(elements) * (vector_wide ? 0.5 : 2.0);
+  }
+
+  int64_t lanes() const { return lanes_; }
+
+ private:
+  const FusedMachine& machine_;
+  int64_t real_bytes_;
+  int64_t lanes_;
+};
+
+double EstimateCycles(const TtShape& shape, const FusedPlan& plan, int64_t slot_bytes,
+                      const FusedMachine& machine, int64_t real_bytes) {
+  const CycleModel model(machine, real_bytes);
+  const int64_t last = shape.cores() - 1, s = plan.samples;
+  const bool backward = plan.pass == FusedPass::kBackward;
+  // One chunk of one block.
+  double step = 0;
+  int64_t outer = plan.chunk;
+  for (int64_t k = 1; k < last; ++k) outer *= shape.n(k);
+  const int64_t last_rows = shape.left_rank(last) * plan.block;
+  step += s == 1 ? model.Gemm(1, outer, last_rows, shape.n(last), false)
+                 : model.Gemm(outer, last_rows, s, shape.n(last), false);
+  if (backward) {
+    step += s == 1 ? model.Gemm(1, outer, shape.n(last), last_rows, plan.blocks > 1)
+                   : model.Gemm(outer, shape.n(last), s, last_rows, plan.blocks > 1);
+    step += s == 1 ? model.Gemm(1, last_rows, shape.n(last), outer, true)
+                   : model.Gradient(last_rows, shape.n(last), s, outer, false);
+  }
+  int64_t right = plan.block * s;
+  for (int64_t k = last - 1; k >= 1; --k) {
+    outer /= shape.n(k);
+    const int64_t rows = shape.left_rank(k) * shape.m(k), depth = shape.n(k) * shape.right_rank(k);
+    step += model.Gemm(outer, rows, right, depth, false);
+    if (backward) {
+      step += model.Gemm(outer, depth, right, rows, false) +
+              model.Gradient(rows, depth, right, outer, true);
+    }
+    right *= shape.m(k);
+  }
+  const int64_t first_rows = plan.chunk * shape.right_rank(0);
+  step += backward ? model.Gemm(1, first_rows, right, shape.m(0), false) +
+                         model.Gradient(shape.m(0), first_rows, right, 1, false)
+                   : model.Gemm(1, shape.m(0), right, first_rows, plan.chunks > 1);
+  if (slot_bytes > machine.l2_bytes * 3 / 4) step *= 1.1;
+  if (slot_bytes > machine.l2_bytes * 3 / 2) step *= 1.15;
+
+  const bool wide = s % model.lanes() == 0 || s == 1;
+  const int64_t block_outputs = shape.out_features() / shape.m(last) * plan.block;
+  const bool wide_out = wide && (plan.block % model.lanes() == 0 || plan.block == shape.m(last));
+  const double out_cycles = model.Move(block_outputs * s, wide_out);
+  const double in_cycles = model.Move(shape.in_features() * s, wide);
+  const int64_t units = CeilDiv(plan.units(), plan.slots);
+  const int64_t per_tile = plan.units() / plan.tiles;
+  const double tiles = static_cast<double>(std::max<int64_t>(1, CeilDiv(units, per_tile)));
+  if (backward) {
+    const double unit = static_cast<double>(plan.blocks) * step +
+                        2 * in_cycles / static_cast<double>(plan.chunks);
+    return static_cast<double>(units) * unit +
+           tiles * out_cycles * static_cast<double>(plan.blocks);
+  }
+  const double unit = static_cast<double>(plan.chunks) * step + out_cycles;
+  return static_cast<double>(units) * unit + tiles * in_cycles;
+}
+
+}  // namespace
+
+const FusedMachine& ThisFusedMachine() {
+  static const FusedMachine machine = [] {
+    FusedMachine read;
+    const long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    if (l1 > 0) read.l1_bytes = l1;
+    if (l2 > 0) read.l2_bytes = l2;
+    read.vector_bytes = VectorLanes<float>() * static_cast<int64_t>(sizeof(float));
+    return read;
+  }();
+  return machine;
+}
+
+FusedLayout LayOutFused(const TtShape& shape, const FusedPlan& plan, int64_t real_bytes) {
+  const int64_t line = 64 / real_bytes;
+  FusedLayout layout;
+  auto place = [line](int64_t& total, int64_t elements) {
+    const int64_t offset = total;
+    total += CeilDiv(elements, line) * line;
+    return offset;
+  };
+  const int64_t cores = shape.cores(), last = cores - 1, s = plan.samples;
+  const bool backward = plan.pass == FusedPass::kBackward;
+  auto core_elements = [&](int64_t k) {
+    return shape.left_rank(k) * shape.n(k) * shape.m(k) * shape.right_rank(k);
+  };
+  // With single samples the last contraction has x as its first factor, and wants its core
+  // transposed.
+  for (int64_t k = 0; k < cores; ++k) {
+    const bool needed = backward || k < last || s > 1;
+    layout.core.push_back(needed ? place(layout.packed_elements, core_elements(k)) : -1);
+  }
+  if (s == 1) layout.last_transposed = place(layout.packed_elements, core_elements(last));
+  const int64_t chunk_inputs = shape.in_features() / shape.n(0) * plan.chunk * s;
+  int64_t& slot = layout.slot_elements;
+  layout.x = place(slot, backward ? chunk_inputs : shape.in_features() * s);
+  layout.y = place(slot, backward ? shape.out_features() * s
+                                  : shape.out_features() / shape.m(last) * plan.block * s);
+  if (backward) layout.dx = place(slot, chunk_inputs);
+  layout.partial.assign(cores, 0);
+  layout.partial_gradient.assign(cores, 0);
+  int64_t left = plan.chunk;
+  int64_t right = shape.out_features() / shape.m(0) / shape.m(last) * plan.block * s;
+  int64_t to_transpose = 0;
+  for (int64_t k = 1; k <= last; ++k) {
+    // T_k: [chunk, n_2 .. n_k] [r_k] [m_{k+1} .. block, samples]; k counts from 1 here.
+    const int64_t elements = left * shape.left_rank(k) * right;
+    layout.partial[k] = place(slot, elements);
+    if (backward) layout.partial_gradient[k] = place(slot, elements);
+    if (k == last) break;
+    left *= shape.n(k);
+    right /= shape.m(k);
+    to_transpose = std::max(
+        to_transpose, right * std::min(kTransposedRows, shape.n(k) * shape.right_rank(k)));
+  }
+  if (backward) {
+    layout.transposed = place(slot, to_transpose);
+    for (int64_t k = 0; k < cores; ++k) {
+      layout.gradient.push_back(place(layout.gradient_elements, core_elements(k)));
+    }
+  }
+  return layout;
+}
+
+FusedPlan MakeFusedPlan(const TtShape& shape, int64_t batch, int64_t slots, int64_t real_bytes,
+                        FusedPass pass, int64_t samples, int64_t block, int64_t chunk,
+                        const FusedMachine& machine) {
+  FusedPlan plan;
+  plan.pass = pass;
+  plan.batch = batch;
+  plan.samples = samples;
+  plan.block = block;
+  plan.chunk = chunk;
+  plan.tiles = CeilDiv(batch, samples);
+  plan.blocks = CeilDiv(shape.m(shape.cores() - 1), block);
+  plan.chunks = CeilDiv(shape.n(0), chunk);
+  plan.slots = std::max<int64_t>(1, std::min(slots, plan.units()));
+  const FusedLayout layout = LayOutFused(shape, plan, real_bytes);
+  plan.packed_elements = layout.packed_elements;
+  plan.slot_elements = layout.slot_elements;
+  plan.gradient_elements = layout.gradient_elements;
+  if (plan.tiles > 0) {
+    plan.cycles =
+        EstimateCycles(shape, plan, layout.slot_elements * real_bytes, machine, real_bytes);
+  }
+  return plan;
+}
+
+FusedPlan PlanFused(const TtShape& shape, int64_t batch, int64_t threads, int64_t real_bytes,
+                    FusedPass pass, const FusedMachine& machine) {
+  const int64_t spare = std::max<int64_t>(0, shape.dense_parameters() - shape.parameters());
+  const int64_t limit = pass == FusedPass::kForward ? spare : 2 * spare;
+  const int64_t lanes = std::max<int64_t>(1, machine.vector_bytes / real_bytes);
+  FusedPlan best;
+  bool best_fits = false;
+  for (int64_t samples : {4 * lanes, 2 * lanes, lanes, int64_t{1}}) {
+    if (samples > 1 && samples >= 2 * lanes && samples / 2 >= batch) continue;
+    for (int64_t block : PowersUpTo(shape.m(shape.cores() - 1))) {
+      for (int64_t chunk : PowersUpTo(shape.n(0))) {
+        for (int64_t slots = threads; slots > 0; slots /= 2) {
+          const FusedPlan plan =
+              MakeFusedPlan(shape, batch, slots, real_bytes, pass, samples, block, chunk, machine);
+          const bool fits = plan.scratch_elements() <= limit;
+          const bool better =
+              fits != best_fits ? fits
+              : fits            ? plan.cycles < best.cycles
+                                : plan.scratch_elements() < best.scratch_elements();
+          if (best.tiles == 0 || better) {
+            best = plan;
+            best_fits = fits;
+          }
+          if (fits) break;
+        }
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace ttbench
