@@ -9,8 +9,13 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <array>
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/linear/fused_kernel.h"
 #include "kernels/linear/fused_plan.h"
@@ -72,6 +77,46 @@ Element* MutableData(at::Tensor& tensor) {
   return static_cast<Element*>(tensor.mutable_data_ptr());
 }
 
+// The planned kernel for a problem; the latest few are kept, as planning takes longer than a small
+// layer.
+template <typename Element>
+std::shared_ptr<const FusedKernel<Element>> KernelFor(const TtShape& shape, int64_t batch,
+                                                      int64_t threads, FusedPass pass) {
+  using Kernel = FusedKernel<Element>;
+  struct Entry {
+    TtShape shape;
+    int64_t batch, threads;
+    FusedPass pass;
+    std::shared_ptr<const Kernel> kernel;
+  };
+  static std::mutex mutex;
+  static auto* entries = new std::list<Entry>;
+  constexpr size_t kKept = 64;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = std::find_if(entries->begin(), entries->end(), [&](const Entry& entry) {
+    return entry.batch == batch && entry.threads == threads && entry.pass == pass &&
+           entry.shape == shape;
+  });
+  if (found != entries->end()) {
+    entries->splice(entries->begin(), *entries, found);
+  } else {
+    const FusedPlan plan = PlanFused(shape, batch, threads, sizeof(typename Kernel::Real), pass);
+    entries->push_front(
+        {shape, batch, threads, pass, std::make_shared<const Kernel>(shape, plan)});
+    if (entries->size() > kKept) entries->pop_back();
+  }
+  return entries->front().kernel;
+}
+
+// Runs f(0) .. f(count - 1) on as many threads.
+template <typename F>
+void InParallel(int64_t count, const F& f) {
+  if (count == 1) return f(0);
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
 // Runs a pass: `out` is y forward; dx and then every core's gradient backward.
 void RunPass(FusedPass pass, const TtShape& shape, const at::Tensor& x, at::TensorList cores,
              const at::Tensor& dy, std::vector<at::Tensor>& out) {
@@ -79,9 +124,8 @@ void RunPass(FusedPass pass, const TtShape& shape, const at::Tensor& x, at::Tens
     using Element = decltype(element);
     using Kernel = FusedKernel<Element>;
     using Real = typename Kernel::Real;
-    const FusedPlan plan =
-        PlanFused(shape, x.size(0), at::get_num_threads(), sizeof(Real), pass);
-    const Kernel kernel(shape, plan);
+    const auto kernel = KernelFor<Element>(shape, x.size(0), at::get_num_threads(), pass);
+    const FusedPlan& plan = kernel->plan();
     std::vector<at::Tensor> scratch =
         AllocateScratch(plan, sizeof(Real) == 8 ? at::kDouble : at::kFloat);
     const typename Kernel::Scratch pointers{
@@ -89,23 +133,24 @@ void RunPass(FusedPass pass, const TtShape& shape, const at::Tensor& x, at::Tens
         pass == FusedPass::kBackward ? MutableData<Real>(scratch[2]) : nullptr};
     std::vector<const Element*> core_data;
     for (const at::Tensor& core : cores) core_data.push_back(ConstData<Element>(core));
-    kernel.PackCores(core_data, pointers);
+    // Below this, waking a thread takes longer than moving the elements.
+    constexpr int64_t kWorthSharing = 32'768;
+    const int64_t parts = plan.packed_elements < kWorthSharing ? 1 : plan.slots;
+    InParallel(parts, [&](int64_t part) { kernel->PackCores(part, parts, core_data, pointers); });
     const Element* x_data = ConstData<Element>(x);
     Element* out_data = MutableData<Element>(out[0]);
-    const Element* dy_data = pass == FusedPass::kBackward ? ConstData<Element>(dy) : nullptr;
-    at::parallel_for(0, plan.slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slot = begin; slot < end; ++slot) {
-        if (pass == FusedPass::kForward) {
-          kernel.Forward(slot, x_data, out_data, pointers);
-        } else {
-          kernel.Backward(slot, x_data, dy_data, out_data, pointers);
-        }
-      }
-    });
-    if (pass == FusedPass::kForward) return;
+    if (pass == FusedPass::kForward) {
+      InParallel(plan.slots,
+                 [&](int64_t slot) { kernel->Forward(slot, x_data, out_data, pointers); });
+      return;
+    }
+    const Element* dy_data = ConstData<Element>(dy);
+    InParallel(plan.slots,
+               [&](int64_t slot) { kernel->Backward(slot, x_data, dy_data, out_data, pointers); });
     std::vector<Element*> dcores;
     for (size_t k = 1; k < out.size(); ++k) dcores.push_back(MutableData<Element>(out[k]));
-    kernel.WriteCoreGradients(pointers, dcores);
+    InParallel(parts,
+               [&](int64_t part) { kernel->WriteCoreGradients(part, parts, pointers, dcores); });
   });
 }
 

@@ -118,39 +118,42 @@ const char* FusedKernel<Element>::gemm_name() const {
 
 template <typename Element>
 template <typename Visit>
-void FusedKernel<Element>::ForEachElement(int64_t k, const Visit& visit) const {
-  const int64_t last = shape_.cores() - 1;
+void FusedKernel<Element>::ForEachRun(int64_t k, int64_t part, int64_t parts,
+                                      const Visit& visit) const {
   const int64_t r = shape_.left_rank(k), n = shape_.n(k), m = shape_.m(k),
                 q = shape_.right_rank(k);
-  const int64_t block = k == last ? plan_.block : m;
-  int64_t offset = 0;
-  for (int64_t a = 0; a < r; ++a) {
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j0 = 0; j0 < m; j0 += block) {
-        const int64_t width = std::min(block, m - j0), base = j0 * r * n * q;
-        for (int64_t j = 0; j < width; ++j) {
-          for (int64_t b = 0; b < q; ++b, ++offset) {
-            visit(offset, base + (a * width + j) * n * q + i * q + b,
-                  base + (i * q + b) * r * width + a * width + j);
-          }
-        }
+  const int64_t block = k == shape_.cores() - 1 ? plan_.block : m;
+  for (int64_t row = r * n * part / parts; row < r * n * (part + 1) / parts; ++row) {
+    const int64_t a = row / n, i = row % n;
+    int64_t offset = row * m * q;
+    for (int64_t j0 = 0; j0 < m; j0 += block) {
+      const int64_t width = std::min(block, m - j0), base = j0 * r * n * q;
+      for (int64_t j = 0; j < width; ++j, offset += q) {
+        visit(offset, base + ((a * width + j) * n + i) * q, base + (i * q * r + a) * width + j,
+              r * width);
       }
     }
   }
 }
 
 template <typename Element>
-void FusedKernel<Element>::PackCores(const std::vector<const Element*>& cores,
+void FusedKernel<Element>::PackCores(int64_t part, int64_t parts,
+                                     const std::vector<const Element*>& cores,
                                      const Scratch& scratch) const {
   for (int64_t k = 0; k < shape_.cores(); ++k) {
     const Element* core = cores[k];
+    const int64_t q = shape_.right_rank(k);
     if (layout_.core[k] >= 0) {
       Real* packed = scratch.packed + layout_.core[k];
-      ForEachElement(k, [=](int64_t from, int64_t to, int64_t) { packed[to] = Widen(core[from]); });
+      ForEachRun(k, part, parts, [=](int64_t from, int64_t to, int64_t, int64_t) {
+        for (int64_t b = 0; b < q; ++b) packed[to + b] = Widen(core[from + b]);
+      });
     }
     if (k == shape_.cores() - 1 && layout_.last_transposed >= 0) {
       Real* packed = scratch.packed + layout_.last_transposed;
-      ForEachElement(k, [=](int64_t from, int64_t, int64_t to) { packed[to] = Widen(core[from]); });
+      ForEachRun(k, part, parts, [=](int64_t from, int64_t, int64_t to, int64_t stride) {
+        for (int64_t b = 0; b < q; ++b) packed[to + b * stride] = Widen(core[from + b]);
+      });
     }
   }
 }
@@ -321,17 +324,20 @@ void FusedKernel<Element>::Backward(int64_t slot_index, const Element* x, const 
 }
 
 template <typename Element>
-void FusedKernel<Element>::WriteCoreGradients(const Scratch& scratch,
+void FusedKernel<Element>::WriteCoreGradients(int64_t part, int64_t parts, const Scratch& scratch,
                                               const std::vector<Element*>& dcores) const {
   for (int64_t k = 0; k < shape_.cores(); ++k) {
     const Real* first = scratch.gradients + layout_.gradient[k];
     Element* dcore = dcores[k];
-    ForEachElement(k, [&](int64_t to, int64_t from, int64_t) {
-      Real sum = first[from];
-      for (int64_t slot = 1; slot < plan_.slots; ++slot) {
-        sum += first[slot * plan_.gradient_elements + from];
+    const int64_t q = shape_.right_rank(k);
+    ForEachRun(k, part, parts, [&](int64_t to, int64_t from, int64_t, int64_t) {
+      for (int64_t b = 0; b < q; ++b) {
+        Real sum = first[from + b];
+        for (int64_t slot = 1; slot < plan_.slots; ++slot) {
+          sum += first[slot * plan_.gradient_elements + from + b];
+        }
+        Narrow(sum, &dcore[to + b]);
       }
-      Narrow(sum, &dcore[to]);
     });
   }
 }

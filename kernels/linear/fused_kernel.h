@@ -23,6 +23,8 @@ class FusedKernel {
   // `portable`: no generated code.
   FusedKernel(const TtShape& shape, const FusedPlan& plan, bool portable = false);
 
+  const FusedPlan& plan() const { return plan_; }
+
   // Scratch of the plan's sizes: packed_elements; slots * slot_elements; slots * gradient_elements.
   struct Scratch {
     Real* packed = nullptr;
@@ -30,14 +32,16 @@ class FusedKernel {
     Real* gradients = nullptr;
   };
 
-  // In this order; for all slots, in any order or at once, between the others.
-  void PackCores(const std::vector<const Element*>& cores, const Scratch& scratch) const;
+  // In this order, each for all its parts or slots, in any order or at once. Part `part` of `parts`.
+  void PackCores(int64_t part, int64_t parts, const std::vector<const Element*>& cores,
+                 const Scratch& scratch) const;
   void Forward(int64_t slot, const Element* x, Element* y, const Scratch& scratch) const;
   // Writes dx, and leaves the slot's sums of the cores' gradients in the scratch.
   void Backward(int64_t slot, const Element* x, const Element* dy, Element* dx,
                 const Scratch& scratch) const;
   // Sums over the slots, in their order.
-  void WriteCoreGradients(const Scratch& scratch, const std::vector<Element*>& dcores) const;
+  void WriteCoreGradients(int64_t part, int64_t parts, const Scratch& scratch,
+                          const std::vector<Element*>& dcores) const;
 
   // Whose code the products are: "LIBXSMM" or "vector loops".
   const char* gemm_name() const;
@@ -64,9 +68,10 @@ class FusedKernel {
   // T_{K-1} .. T_1 of a chunk of a tile and a block of m_K.
   void ContractChunk(const Products& products, int64_t block_index, const Real* x, Real* slot,
                      const Scratch& scratch) const;
-  // Calls visit(core, offset in the core, offset in the packed core, offset in the transposed).
+  // Calls visit(offset in the core, offset in the packed core, offset in the transposed, its
+  // stride there) for each run of r_k elements of the part, contiguous in the first two.
   template <typename Visit>
-  void ForEachElement(int64_t k, const Visit& visit) const;
+  void ForEachRun(int64_t k, int64_t part, int64_t parts, const Visit& visit) const;
   int64_t UnitBegin(int64_t slot) const { return plan_.units() * slot / plan_.slots; }
 
   TtShape shape_;

@@ -132,7 +132,7 @@ Results<Element> Compute(const Layer& layer, const FusedPlan& forward, const Fus
     const auto slots = Buffer<Real>(plan.slots * plan.slot_elements);
     const auto gradients = Buffer<Real>(plan.slots * plan.gradient_elements);
     const typename Kernel::Scratch scratch{packed.get(), slots.get(), gradients.get()};
-    kernel.PackCores(core_pointers, scratch);
+    for (int64_t part : {1, 0, 2}) kernel.PackCores(part, 3, core_pointers, scratch);
     for (int64_t slot = 0; slot < plan.slots; ++slot) {
       if (plan.pass == FusedPass::kForward) {
         kernel.Forward(slot, x.data(), results.y.data(), scratch);
@@ -140,7 +140,8 @@ Results<Element> Compute(const Layer& layer, const FusedPlan& forward, const Fus
         kernel.Backward(slot, x.data(), dy.data(), results.dx.data(), scratch);
       }
     }
-    if (plan.pass == FusedPass::kBackward) kernel.WriteCoreGradients(scratch, dcore_pointers);
+    if (plan.pass == FusedPass::kForward) continue;
+    for (int64_t part : {1, 0}) kernel.WriteCoreGradients(part, 2, scratch, dcore_pointers);
   }
   return results;
 }

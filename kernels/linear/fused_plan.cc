@@ -12,11 +12,13 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// 1, 2, 4, .. below size, then size.
-std::vector<int64_t> PowersUpTo(int64_t size) {
-  std::vector<int64_t> all;
-  for (int64_t p = 1; p < size; p *= 2) all.push_back(p);
-  all.push_back(size);
+// The size of each part when `size` is cut into 1, 2, 4, .. parts as equal as can be, down to 1.
+std::vector<int64_t> EvenParts(int64_t size) {
+  std::vector<int64_t> all = {size};
+  for (int64_t parts = 2; all.back() > 1; parts *= 2) {
+    const int64_t part = CeilDiv(size, parts);
+    if (part < all.back()) all.push_back(part);
+  }
   return all;
 }
 
@@ -38,8 +40,10 @@ class CycleModel {
     double cycles = outputs * static_cast<double>(depth) * std::max(0.5, 0.8 * sharing) +
                     outputs * (accumulate ? 2.5 : 1.5) + 25;
     const int64_t bytes = (depth + rows) * lanes * real_bytes_;
-    if (bytes > machine_.l1_bytes) cycles *= 1.05;
-    if (bytes > machine_.l2_bytes) cycles *= 1.5;
+    if (bytes > machine_.l1_bytes) cycles *= 1.03;
+    // A core that no cache near holds streams in anew for each call.
+    const int64_t core_bytes = rows * depth * real_bytes_;
+    if (core_bytes > machine_.l2_bytes / 2) cycles += static_cast<double>(core_bytes) / 8;
     return cycles * static_cast<double>(calls);
   }
 
@@ -49,7 +53,8 @@ class CycleModel {
       return Gemm(outer, p, q, lanes, true) + 0.4 * static_cast<double>(outer * q * lanes);
     }
     const double vectors = static_cast<double>(CeilDiv(lanes, lanes_) * outer);
-    return static_cast<double>(CeilDiv(p, 4) * CeilDiv(q, 4)) * (vectors * 8.5 + 60);
+    const double per_vector = (p + q) * lanes * outer * real_bytes_ > machine_.l1_bytes ? 12 : 8.5;
+    return static_cast<double>(CeilDiv(p, 4) * CeilDiv(q, 4)) * (vectors * per_vector + 60);
   }
 
   double Move(int64_t elements, bool vector_wide) const {
@@ -97,8 +102,9 @@ double EstimateCycles(const TtShape& shape, const FusedPlan& plan, int64_t slot_
   step += backward ? model.Gemm(1, first_rows, right, shape.m(0), false) +
                          model.Gradient(shape.m(0), first_rows, right, 1, false)
                    : model.Gemm(1, shape.m(0), right, first_rows, plan.chunks > 1);
-  if (slot_bytes > machine.l2_bytes * 3 / 4) step *= 1.1;
-  if (slot_bytes > machine.l2_bytes * 3 / 2) step *= 1.15;
+  if (slot_bytes > machine.l2_bytes * 3 / 4) step *= 1.02;
+  if (slot_bytes > machine.l2_bytes * 2) step *= 1.04;
+  if (slot_bytes > machine.l2_bytes * 6) step *= 1.3;
 
   const bool wide = s % model.lanes() == 0 || s == 1;
   const int64_t block_outputs = shape.out_features() / shape.m(last) * plan.block;
@@ -201,8 +207,11 @@ FusedPlan MakeFusedPlan(const TtShape& shape, int64_t batch, int64_t slots, int6
   plan.slot_elements = layout.slot_elements;
   plan.gradient_elements = layout.gradient_elements;
   if (plan.tiles > 0) {
+    // Waking threads and waiting for the last takes some microseconds.
+    constexpr double kForkJoinCycles = 10'000;
     plan.cycles =
-        EstimateCycles(shape, plan, layout.slot_elements * real_bytes, machine, real_bytes);
+        EstimateCycles(shape, plan, layout.slot_elements * real_bytes, machine, real_bytes) +
+        (plan.slots > 1 ? kForkJoinCycles : 0);
   }
   return plan;
 }
@@ -216,8 +225,8 @@ FusedPlan PlanFused(const TtShape& shape, int64_t batch, int64_t threads, int64_
   bool best_fits = false;
   for (int64_t samples : {4 * lanes, 2 * lanes, lanes, int64_t{1}}) {
     if (samples > 1 && samples >= 2 * lanes && samples / 2 >= batch) continue;
-    for (int64_t block : PowersUpTo(shape.m(shape.cores() - 1))) {
-      for (int64_t chunk : PowersUpTo(shape.n(0))) {
+    for (int64_t block : EvenParts(shape.m(shape.cores() - 1))) {
+      for (int64_t chunk : EvenParts(shape.n(0))) {
         for (int64_t slots = threads; slots > 0; slots /= 2) {
           const FusedPlan plan =
               MakeFusedPlan(shape, batch, slots, real_bytes, pass, samples, block, chunk, machine);
@@ -230,7 +239,6 @@ FusedPlan PlanFused(const TtShape& shape, int64_t batch, int64_t threads, int64_
             best = plan;
             best_fits = fits;
           }
-          if (fits) break;
         }
       }
     }
