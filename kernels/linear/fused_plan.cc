@@ -41,6 +41,10 @@ class CycleModel {
                     outputs * (accumulate ? 2.5 : 1.5) + 25;
     const int64_t bytes = (depth + rows) * lanes * real_bytes_;
     if (bytes > machine_.l1_bytes) cycles *= 1.03;
+    // A load for every multiply-add.
+    if (vectors < 2) cycles *= 1.06;
+    // T is read again for every few rows.
+    if (depth * lanes * real_bytes_ > machine_.l2_bytes * 3 / 4) cycles *= 1.6;
     // A core that no cache near holds streams in anew for each call.
     const int64_t core_bytes = rows * depth * real_bytes_;
     if (core_bytes > machine_.l2_bytes / 2) cycles += static_cast<double>(core_bytes) / 8;

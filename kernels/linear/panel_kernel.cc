@@ -1,6 +1,7 @@
 #include "kernels/linear/panel_kernel.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/linear/small_gemm.h"
 
@@ -32,9 +33,18 @@ PanelPlan PlanPanels(const TtShape& two_cores, int64_t batch, int64_t threads, i
   const int64_t shared = backward ? plan.right_in : plan.left_out;
   plan.slots = std::max<int64_t>(1, std::min(threads, shared));
   const int64_t own_rows = backward ? (plan.right_in + plan.slots - 1) / plan.slots : plan.right_in;
-  plan.rows = std::clamp<int64_t>(panel / plan.right_out, 1, own_rows);
-  plan.outer = std::clamp<int64_t>(panel / (plan.rows * plan.right_out), 1,
-                                   backward ? plan.left_out : plan.left_in);
+  // A panel of few i_L (or j_L) reads all of R again for few products; one of few rows reads y again.
+  // R comes from memory, r elements a lane and twice more in the backward; y, batch elements, mostly
+  // from the second-level cache, at about a quarter of the cost.
+  const int64_t most_outer = backward ? plan.left_out : plan.left_in;
+  const double lines = static_cast<double>(panel / plan.right_out);
+  const double r = static_cast<double>(plan.rank * (backward ? 3 : 1));
+  const double best_outer =
+      std::sqrt(2 * lines * r / static_cast<double>(std::max<int64_t>(1, batch)));
+  plan.outer = std::clamp(
+      std::max(static_cast<int64_t>(best_outer), panel / plan.right_out / own_rows), int64_t{1},
+      most_outer);
+  plan.rows = std::clamp<int64_t>(panel / plan.right_out / plan.outer, 1, own_rows);
   const int64_t panel_elements =
       RoundUpToLine(plan.outer * plan.rows * plan.right_out, real_bytes);
   plan.slot_elements = panel_elements;
@@ -65,13 +75,13 @@ void PanelForward(const PanelPlan& plan, int64_t slot, const Real* left, const R
         // With all rows in the panel, the inputs of neighbouring i_L are one run.
         const int64_t runs = rows == plan.right_in ? 1 : outer;
         const int64_t depth = outer * rows / runs;
-        for (int64_t run = 0; run < runs; ++run) {
-          const bool more = row > 0 || i + run > 0;
-          const Real* from = x + (i + run) * plan.right_in + row;
-          for (int64_t b = 0; b < plan.batch; b += kBatchRows) {
+        for (int64_t b = 0; b < plan.batch; b += kBatchRows) {
+          for (int64_t run = 0; run < runs; ++run) {
+            const bool more = row > 0 || i + run > 0;
             const SmallGemm<Real> multiply(
                 {std::min(kBatchRows, plan.batch - b), m, depth, in, m, out, false, more});
-            multiply(from + b * in, panel + run * depth * m, y + b * out + j * m);
+            multiply(x + b * in + (i + run) * plan.right_in + row, panel + run * depth * m,
+                     y + b * out + j * m);
           }
         }
       }
