@@ -29,7 +29,8 @@ int64_t RealBytes(int64_t element_bytes) { return element_bytes == 8 ? 8 : 4; }
 // The scratch of a pass, in the order in which it is allocated.
 std::vector<std::pair<const char*, int64_t>> ScratchElements(const FusedPlan& plan) {
   std::vector<std::pair<const char*, int64_t>> elements = {
-      {"packed cores", plan.packed_elements}, {"tiles of all threads", plan.slots * plan.slot_elements}};
+      {"packed cores", plan.packed_elements},
+      {"tiles of all threads", plan.slots * plan.slot_elements}};
   if (plan.pass == FusedPass::kBackward) {
     elements.emplace_back("core gradients of all threads", plan.slots * plan.gradient_elements);
   }
@@ -101,8 +102,7 @@ std::shared_ptr<const FusedKernel<Element>> KernelFor(const TtShape& shape, int6
     entries->splice(entries->begin(), *entries, found);
   } else {
     const FusedPlan plan = PlanFused(shape, batch, threads, sizeof(typename Kernel::Real), pass);
-    entries->push_front(
-        {shape, batch, threads, pass, std::make_shared<const Kernel>(shape, plan)});
+    entries->push_front({shape, batch, threads, pass, std::make_shared<const Kernel>(shape, plan)});
     if (entries->size() > kKept) entries->pop_back();
   }
   return entries->front().kernel;
@@ -197,7 +197,8 @@ class Fused : public LinearVariant {
   }
   std::string WhyPeaksUnmodelled(const LinearProblem&) const override { return ""; }
 
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     std::vector<at::Tensor> inputs = {x};
     inputs.insert(inputs.end(), cores.begin(), cores.end());
     return FusedLinear::apply(shape, at::TensorList(inputs));
@@ -206,9 +207,8 @@ class Fused : public LinearVariant {
   cost::Tensor Trace(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x,
                      const std::vector<cost::Tensor>& cores) const override {
     const int64_t batch = x.size(0), threads = tape.threads();
-    const int64_t element_bytes = batch * shape.in_features() == 0
-                                      ? 4
-                                      : x.buffer()->bytes() / (batch * shape.in_features());
+    const int64_t element_bytes =
+        batch * shape.in_features() == 0 ? 4 : x.buffer()->bytes() / (batch * shape.in_features());
     const int64_t macs = CheckedMul(batch, shape.sequential_macs_per_row());
     // Of the contractions with all cores but the first, which the backward does again.
     const int64_t first_macs =

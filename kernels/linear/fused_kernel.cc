@@ -87,7 +87,8 @@ typename FusedKernel<Element>::Products FusedKernel<Element>::MakeProducts(int64
         gradient.full = part(std::min(depth, kTransposedRows));
         gradient.rest = part(depth % kTransposedRows);
       } else {
-        gradient.dot = {rows, depth, right, outer, right, right, depth, rows * right, depth * right};
+        gradient.dot = {rows,  depth, right,        outer,        right,
+                        right, depth, rows * right, depth * right};
       }
     }
     right *= shape_.m(k);
@@ -120,8 +121,7 @@ template <typename Element>
 template <typename Visit>
 void FusedKernel<Element>::ForEachRun(int64_t k, int64_t part, int64_t parts,
                                       const Visit& visit) const {
-  const int64_t r = shape_.left_rank(k), n = shape_.n(k), m = shape_.m(k),
-                q = shape_.right_rank(k);
+  const int64_t r = shape_.left_rank(k), n = shape_.n(k), m = shape_.m(k), q = shape_.right_rank(k);
   const int64_t block = k == shape_.cores() - 1 ? plan_.block : m;
   for (int64_t row = r * n * part / parts; row < r * n * (part + 1) / parts; ++row) {
     const int64_t a = row / n, i = row % n;
@@ -162,8 +162,7 @@ template <typename Element>
 void FusedKernel<Element>::ContractChunk(const Products& products, int64_t block_index,
                                          const Real* x, Real* slot, const Scratch& scratch) const {
   const int64_t last = shape_.cores() - 1, s = plan_.samples;
-  const int64_t core_offset =
-      block_index * plan_.block * shape_.left_rank(last) * shape_.n(last);
+  const int64_t core_offset = block_index * plan_.block * shape_.left_rank(last) * shape_.n(last);
   int64_t outer = products.chunk;
   for (int64_t k = 1; k < last; ++k) outer *= shape_.n(k);
   Real* to = slot + layout_.partial[last];
@@ -173,7 +172,8 @@ void FusedKernel<Element>::ContractChunk(const Products& products, int64_t block
     const Real* core = scratch.packed + layout_.core[last] + core_offset;
     const int64_t from_stride = shape_.n(last) * s;
     const int64_t to_stride = shape_.left_rank(last) * products.block * s;
-    for (int64_t o = 0; o < outer; ++o) products.last(core, x + o * from_stride, to + o * to_stride);
+    for (int64_t o = 0; o < outer; ++o)
+      products.last(core, x + o * from_stride, to + o * to_stride);
   }
   int64_t right = products.block * s;
   for (int64_t k = last - 1; k >= 1; --k) {
@@ -268,10 +268,10 @@ void FusedKernel<Element>::Backward(int64_t slot_index, const Element* x, const 
       const Real* dy_block = slot + layout_.y + b * block_stride;
       int64_t right = out / m / shape_.m(0) * block * s;
       Real* gradient = slot + layout_.partial_gradient[1];
-      products.first_back(
-          scratch.packed + layout_.core[0] + i * shape_.right_rank(0), dy_block, gradient);
-      DotShape dot{shape_.m(0), chunk * shape_.right_rank(0), right, 1, right, right, first_depth,
-                   0, 0};
+      products.first_back(scratch.packed + layout_.core[0] + i * shape_.right_rank(0), dy_block,
+                          gradient);
+      DotShape dot{
+          shape_.m(0), chunk * shape_.right_rank(0), right, 1, right, right, first_depth, 0, 0};
       DotGemm(dot, dy_block, slot + layout_.partial[1],
               gradients + layout_.gradient[0] + i * shape_.right_rank(0));
 

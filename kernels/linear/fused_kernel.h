@@ -32,7 +32,8 @@ class FusedKernel {
     Real* gradients = nullptr;
   };
 
-  // In this order, each for all its parts or slots, in any order or at once. Part `part` of `parts`.
+  // In this order, each for all its parts or slots, in any order or at once. Part `part` of
+  // `parts`.
   void PackCores(int64_t part, int64_t parts, const std::vector<const Element*>& cores,
                  const Scratch& scratch) const;
   void Forward(int64_t slot, const Element* x, Element* y, const Scratch& scratch) const;
@@ -50,11 +51,11 @@ class FusedKernel {
   // The products of one size of chunk and of block.
   struct Products {
     int64_t chunk = 0, block = 0;
-    SmallGemm<Real> last, first, first_more;                    // Forward: cores K and 1.
-    std::vector<SmallGemm<Real>> middle;                        // Forward: core k; 1 <= k < K - 1.
-    SmallGemm<Real> last_back, last_back_more, first_back;      // The same for x's gradient.
+    SmallGemm<Real> last, first, first_more;                // Forward: cores K and 1.
+    std::vector<SmallGemm<Real>> middle;                    // Forward: core k; 1 <= k < K - 1.
+    SmallGemm<Real> last_back, last_back_more, first_back;  // The same for x's gradient.
     std::vector<SmallGemm<Real>> middle_back;
-    SmallGemm<Real> last_gradient;                              // Single samples only.
+    SmallGemm<Real> last_gradient;  // Single samples only.
     struct MiddleGradient {
       bool transposed = false;
       SmallGemm<Real> full, rest;  // Of kTransposedRows columns, and of what is left.

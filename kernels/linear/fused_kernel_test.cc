@@ -110,7 +110,7 @@ std::unique_ptr<Real[]> Buffer(int64_t elements) {
 
 template <typename Element>
 Results<Element> Compute(const Layer& layer, const FusedPlan& forward, const FusedPlan& backward,
-                     bool portable) {
+                         bool portable) {
   using Kernel = FusedKernel<Element>;
   using Real = typename Kernel::Real;
   Results<Element> results;
@@ -148,8 +148,7 @@ Results<Element> Compute(const Layer& layer, const FusedPlan& forward, const Fus
 
 template <typename Element>
 double WorstError(const Layer& layer, const Results<Element>& results) {
-  double worst =
-      std::max(Error(results.y, layer.oracle.y), Error(results.dx, layer.oracle.dx));
+  double worst = std::max(Error(results.y, layer.oracle.y), Error(results.dx, layer.oracle.dx));
   for (size_t k = 0; k < layer.cores.size(); ++k) {
     worst = std::max(worst, Error(results.dcores[k], layer.oracle.dcores[k]));
   }
@@ -174,10 +173,9 @@ void ExpectRight(const Layer& layer, const FusedPlan& forward, const FusedPlan& 
 }
 
 TEST(FusedKernelTest, EveryTileIsRight) {
-  for (const TtShape& shape :
-       {TtShape({5, 3}, {4, 7}, {6}), TtShape({3, 4, 6}, {5, 2, 9}, {3, 5}),
-        TtShape({3, 2, 1, 4}, {1, 3, 4, 5}, {2, 7, 3}),
-        TtShape({2, 3, 2, 2, 3, 2}, {2, 2, 3, 2, 2, 3}, {2, 3, 4, 3, 2})}) {
+  for (const TtShape& shape : {TtShape({5, 3}, {4, 7}, {6}), TtShape({3, 4, 6}, {5, 2, 9}, {3, 5}),
+                               TtShape({3, 2, 1, 4}, {1, 3, 4, 5}, {2, 7, 3}),
+                               TtShape({2, 3, 2, 2, 3, 2}, {2, 2, 3, 2, 2, 3}, {2, 3, 4, 3, 2})}) {
     const Layer layer(shape, 19, 5);
     for (int64_t samples : {1, 3, 16, 32}) {
       for (int64_t block : {1, 2, 3}) {
@@ -209,13 +207,14 @@ TEST(FusedKernelTest, RandomLayersAreRight) {
     auto plan = [&](FusedPass pass, int64_t bytes) {
       return PlanFused(shape, batch, threads, bytes, pass);
     };
-    const FusedPlan forward = plan(FusedPass::kForward, 4), backward = plan(FusedPass::kBackward, 4);
+    const FusedPlan forward = plan(FusedPass::kForward, 4),
+                    backward = plan(FusedPass::kBackward, 4);
     RC_ASSERT(WorstError(layer, Compute<float>(layer, forward, backward, false)) <=
               Allowed<float>(layer));
     RC_ASSERT(WorstError(layer, Compute<BFloat16>(layer, forward, backward, false)) <=
               Allowed<BFloat16>(layer));
     RC_ASSERT(WorstError(layer, Compute<double>(layer, plan(FusedPass::kForward, 8),
-                                            plan(FusedPass::kBackward, 8), false)) <=
+                                                plan(FusedPass::kBackward, 8), false)) <=
               Allowed<double>(layer));
   });
   EXPECT_TRUE(right);
@@ -224,9 +223,8 @@ TEST(FusedKernelTest, RandomLayersAreRight) {
 TEST(FusedKernelTest, AnEmptyBatchHasZeroGradients) {
   const TtShape shape = TtShape::Cube(3, 4, 2);
   const Layer layer(shape, 0, 1);
-  const auto results =
-      Compute<float>(layer, PlanFused(shape, 0, 2, 4, FusedPass::kForward),
-                 PlanFused(shape, 0, 2, 4, FusedPass::kBackward), false);
+  const auto results = Compute<float>(layer, PlanFused(shape, 0, 2, 4, FusedPass::kForward),
+                                      PlanFused(shape, 0, 2, 4, FusedPass::kBackward), false);
   for (const auto& dcore : results.dcores) {
     for (float value : dcore) EXPECT_EQ(value, 0);
   }

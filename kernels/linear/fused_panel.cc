@@ -57,8 +57,8 @@ class PanelLinear : public torch::autograd::Function<PanelLinear> {
     at::Tensor y = at::empty({x.size(0), joined.out_features()}, x.options());
     WithReal(x, [&](auto zero) {
       using Real = decltype(zero);
-      const PanelPlan plan = PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Real),
-                                        FusedPass::kForward);
+      const PanelPlan plan =
+          PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Real), FusedPass::kForward);
       at::Tensor slots = at::empty({plan.slots * plan.slot_elements}, x.options());
       InParallel(plan.slots, [&, out = y.mutable_data_ptr<Real>(),
                               scratch = slots.mutable_data_ptr<Real>()](int64_t slot) {
@@ -81,18 +81,18 @@ class PanelLinear : public torch::autograd::Function<PanelLinear> {
     at::Tensor dright = at::empty(right.sizes(), x.options());
     WithReal(x, [&](auto zero) {
       using Real = decltype(zero);
-      const PanelPlan plan = PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Real),
-                                        FusedPass::kBackward);
+      const PanelPlan plan =
+          PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Real), FusedPass::kBackward);
       at::Tensor slots = at::empty({plan.slots * plan.slot_elements}, x.options());
       at::Tensor gradients = at::empty({plan.slots * plan.gradient_elements}, x.options());
       Real* const sums = gradients.mutable_data_ptr<Real>();
-      InParallel(plan.slots, [&, out = dx.mutable_data_ptr<Real>(),
-                              right_out = dright.mutable_data_ptr<Real>(),
-                              scratch = slots.mutable_data_ptr<Real>()](int64_t slot) {
-        PanelBackward(plan, slot, left.const_data_ptr<Real>(), right.const_data_ptr<Real>(),
-                      x.const_data_ptr<Real>(), dy.const_data_ptr<Real>(), out, right_out, scratch,
-                      sums);
-      });
+      InParallel(plan.slots,
+                 [&, out = dx.mutable_data_ptr<Real>(), right_out = dright.mutable_data_ptr<Real>(),
+                  scratch = slots.mutable_data_ptr<Real>()](int64_t slot) {
+                   PanelBackward(plan, slot, left.const_data_ptr<Real>(),
+                                 right.const_data_ptr<Real>(), x.const_data_ptr<Real>(),
+                                 dy.const_data_ptr<Real>(), out, right_out, scratch, sums);
+                 });
       WriteLeftGradient(plan, sums, dleft.mutable_data_ptr<Real>());
     });
     return {at::Tensor(), dx, dleft, dright};
@@ -104,9 +104,9 @@ class FusedPanel : public LinearVariant {
   std::string name() const override { return "fused-panel"; }
   std::string Algorithm(const LinearProblem& problem) const override {
     const int64_t cut = Cut(problem.shape);
-    const PanelPlan plan = PlanPanels(JoinedShape(problem.shape, cut), problem.batch,
-                                      problem.threads, ElementBytes(problem.dtype),
-                                      FusedPass::kForward);
+    const PanelPlan plan =
+        PlanPanels(JoinedShape(problem.shape, cut), problem.batch, problem.threads,
+                   ElementBytes(problem.dtype), FusedPass::kForward);
     return "cut after G" + std::to_string(cut) + ", panels of " +
            std::to_string(plan.outer * plan.rows) + " inputs by " + std::to_string(plan.right_out) +
            " outputs";
@@ -115,7 +115,8 @@ class FusedPanel : public LinearVariant {
     return problem.dtype == DType::kBFloat16 ? "the panel path has no bfloat16 products" : "";
   }
 
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     const int64_t cut = Cut(shape);
     const at::Tensor left = JoinCores(shape, {0, cut}, cores);
     const at::Tensor right = JoinCores(shape, {cut, shape.cores()}, cores);
@@ -132,8 +133,7 @@ class FusedPanel : public LinearVariant {
     const cost::Tensor left_copy = tape.Contiguous(left.Detach(), "joined left cores, contiguous");
     const cost::Tensor right_copy =
         tape.Contiguous(right.Detach(), "joined right cores, contiguous");
-    const int64_t real_bytes =
-        cores[0].buffer()->bytes() / std::max<int64_t>(1, cores[0].numel());
+    const int64_t real_bytes = cores[0].buffer()->bytes() / std::max<int64_t>(1, cores[0].numel());
     auto plan_for = [=](FusedPass pass) {
       return PlanPanels(joined, batch, threads, real_bytes, pass);
     };

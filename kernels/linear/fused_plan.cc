@@ -119,8 +119,8 @@ double EstimateCycles(const TtShape& shape, const FusedPlan& plan, int64_t slot_
   const int64_t per_tile = plan.units() / plan.tiles;
   const double tiles = static_cast<double>(std::max<int64_t>(1, CeilDiv(units, per_tile)));
   if (backward) {
-    const double unit = static_cast<double>(plan.blocks) * step +
-                        2 * in_cycles / static_cast<double>(plan.chunks);
+    const double unit =
+        static_cast<double>(plan.blocks) * step + 2 * in_cycles / static_cast<double>(plan.chunks);
     return static_cast<double>(units) * unit +
            tiles * out_cycles * static_cast<double>(plan.blocks);
   }
@@ -181,8 +181,8 @@ FusedLayout LayOutFused(const TtShape& shape, const FusedPlan& plan, int64_t rea
     if (k == last) break;
     left *= shape.n(k);
     right /= shape.m(k);
-    to_transpose = std::max(
-        to_transpose, right * std::min(kTransposedRows, shape.n(k) * shape.right_rank(k)));
+    to_transpose =
+        std::max(to_transpose, right * std::min(kTransposedRows, shape.n(k) * shape.right_rank(k)));
   }
   if (backward) {
     layout.transposed = place(slot, to_transpose);
@@ -235,10 +235,9 @@ FusedPlan PlanFused(const TtShape& shape, int64_t batch, int64_t threads, int64_
           const FusedPlan plan =
               MakeFusedPlan(shape, batch, slots, real_bytes, pass, samples, block, chunk, machine);
           const bool fits = plan.scratch_elements() <= limit;
-          const bool better =
-              fits != best_fits ? fits
-              : fits            ? plan.cycles < best.cycles
-                                : plan.scratch_elements() < best.scratch_elements();
+          const bool better = fits != best_fits ? fits
+                              : fits            ? plan.cycles < best.cycles
+                                                : plan.scratch_elements() < best.scratch_elements();
           if (best.tiles == 0 || better) {
             best = plan;
             best_fits = fits;

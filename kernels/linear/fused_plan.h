@@ -33,12 +33,12 @@ enum class FusedPass { kForward, kBackward };
 struct FusedPlan {
   FusedPass pass = FusedPass::kForward;
   int64_t batch = 0;
-  int64_t samples = 1;      // Rows of x in a tile.
-  int64_t block = 1;        // Of m_K, worked on together.
-  int64_t chunk = 1;        // Of n_1, worked on together.
+  int64_t samples = 1;  // Rows of x in a tile.
+  int64_t block = 1;    // Of m_K, worked on together.
+  int64_t chunk = 1;    // Of n_1, worked on together.
   int64_t tiles = 0, blocks = 1, chunks = 1;
-  int64_t slots = 1;        // Threads that share the work, each with scratch of its own.
-  double cycles = 0;        // The model's estimate for the slowest thread.
+  int64_t slots = 1;  // Threads that share the work, each with scratch of its own.
+  double cycles = 0;  // The model's estimate for the slowest thread.
 
   // Scratch, in elements of the accumulation type.
   int64_t packed_elements = 0;    // The cores as the products want them, for all threads.

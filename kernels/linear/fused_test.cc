@@ -47,8 +47,7 @@ TEST_P(FusedTest, BytesAreTheModelsAndResultsRightOnAnyNumberOfThreads) {
           SCOPED_TRACE(shape.modes_name() + " b" + std::to_string(batch) + " " + Name(dtype) +
                        " t" + std::to_string(threads));
           const LinearReference reference = MakeReference(problem, kSeed);
-          const MeasuredMemory measured =
-              MeasureMemory(variant(), problem, kSeed, 0, &reference);
+          const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0, &reference);
           EXPECT_EQ(CompareWithModel(measured, PredictLinearCost(variant(), problem)), "");
           EXPECT_LE(measured.max_relative_error, Tolerance(shape, dtype));
         }
@@ -119,8 +118,8 @@ INSTANTIATE_TEST_SUITE_P(Variants, FusedTest, testing::Values("fused", "fused-pa
                            return info.param == "fused" ? "Fused" : "FusedPanel";
                          });
 
-// Training and inference peaks of `fused` against the dense layer's, wherever it has at most half of
-// the dense parameters.
+// Training and inference peaks of `fused` against the dense layer's, wherever it has at most half
+// of the dense parameters.
 TEST(FusedMemoryTest, NeverNeedsMoreThanDense) {
   const LinearVariant& fused = *FindLinearVariant("fused");
   const LinearVariant& dense = *FindLinearVariant(kBaselineVariant);

@@ -64,7 +64,9 @@ at::Tensor JoinCores(const TtShape& shape, const CoreGroup& group, at::TensorLis
     joined = at::mm(joined.view({joined.numel() / rank, rank}),
                     cores[k].view({rank, cores[k].numel() / rank}));
   }
-  return joined.view(SplitSizes(shape, group)).permute(JoinOrder(group)).reshape(JoinedSizes(shape, group));
+  return joined.view(SplitSizes(shape, group))
+      .permute(JoinOrder(group))
+      .reshape(JoinedSizes(shape, group));
 }
 
 cost::Tensor JoinCores(cost::Tape& tape, const TtShape& shape, const CoreGroup& group,
@@ -77,7 +79,8 @@ cost::Tensor JoinCores(cost::Tape& tape, const TtShape& shape, const CoreGroup& 
                      tape.Reshape(cores[k], {rank, cores[k].numel() / rank}, ""), name);
   }
   joined = tape.Reshape(joined, SplitSizes(shape, group), "");
-  return tape.Reshape(tape.Permute(joined, JoinOrder(group)), JoinedSizes(shape, group), name + ", permuted");
+  return tape.Reshape(tape.Permute(joined, JoinOrder(group)), JoinedSizes(shape, group),
+                      name + ", permuted");
 }
 
 }  // namespace ttbench

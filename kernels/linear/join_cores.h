@@ -22,8 +22,8 @@ int64_t JoiningMacs(const TtShape& shape, const CoreGroup& group);
 // The layer of two cores: those before `cut` joined, and those from it on.
 TtShape JoinedShape(const TtShape& shape, int64_t cut);
 
-// The group's cores as one, [r, n_1 .. n_j, m_1 .. m_j, r'], multiplied from the left; a group of one
-// core is that core itself.
+// The group's cores as one, [r, n_1 .. n_j, m_1 .. m_j, r'], multiplied from the left; a group of
+// one core is that core itself.
 at::Tensor JoinCores(const TtShape& shape, const CoreGroup& group, at::TensorList cores);
 cost::Tensor JoinCores(cost::Tape& tape, const TtShape& shape, const CoreGroup& group,
                        const std::vector<cost::Tensor>& cores, const std::string& name);

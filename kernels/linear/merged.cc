@@ -38,7 +38,8 @@ class Merged : public LinearVariant {
     return range(0, cut) + " and " + range(cut, cores) + ", then right to left, permute and mm";
   }
 
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     const int64_t cut = BestCut(shape, x.size(0));
     const TtShape merged = JoinedShape(shape, cut);
     const std::vector<at::Tensor> two = {JoinCores(shape, {0, cut}, cores),

@@ -33,26 +33,24 @@ PanelPlan PlanPanels(const TtShape& two_cores, int64_t batch, int64_t threads, i
   const int64_t shared = backward ? plan.right_in : plan.left_out;
   plan.slots = std::max<int64_t>(1, std::min(threads, shared));
   const int64_t own_rows = backward ? (plan.right_in + plan.slots - 1) / plan.slots : plan.right_in;
-  // A panel of few i_L (or j_L) reads all of R again for few products; one of few rows reads y again.
-  // R comes from memory, r elements a lane and twice more in the backward; y, batch elements, mostly
-  // from the second-level cache, at about a quarter of the cost.
+  // A panel of few i_L (or j_L) reads all of R again for few products; one of few rows reads y
+  // again. R comes from memory, r elements a lane and twice more in the backward; y, batch
+  // elements, mostly from the second-level cache, at about a quarter of the cost.
   const int64_t most_outer = backward ? plan.left_out : plan.left_in;
   const double lines = static_cast<double>(panel / plan.right_out);
   const double r = static_cast<double>(plan.rank * (backward ? 3 : 1));
   const double best_outer =
       std::sqrt(2 * lines * r / static_cast<double>(std::max<int64_t>(1, batch)));
-  plan.outer = std::clamp(
-      std::max(static_cast<int64_t>(best_outer), panel / plan.right_out / own_rows), int64_t{1},
-      most_outer);
+  plan.outer =
+      std::clamp(std::max(static_cast<int64_t>(best_outer), panel / plan.right_out / own_rows),
+                 int64_t{1}, most_outer);
   plan.rows = std::clamp<int64_t>(panel / plan.right_out / plan.outer, 1, own_rows);
-  const int64_t panel_elements =
-      RoundUpToLine(plan.outer * plan.rows * plan.right_out, real_bytes);
+  const int64_t panel_elements = RoundUpToLine(plan.outer * plan.rows * plan.right_out, real_bytes);
   plan.slot_elements = panel_elements;
   if (backward) {
     plan.slot_elements +=
         panel_elements + RoundUpToLine(plan.rank * plan.rows * plan.right_out, real_bytes);
-    plan.gradient_elements =
-        RoundUpToLine(plan.left_in * plan.left_out * plan.rank, real_bytes);
+    plan.gradient_elements = RoundUpToLine(plan.left_in * plan.left_out * plan.rank, real_bytes);
   }
   return plan;
 }

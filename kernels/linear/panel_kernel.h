@@ -35,8 +35,8 @@ struct PanelPlan {
 PanelPlan PlanPanels(const TtShape& two_cores, int64_t batch, int64_t threads, int64_t real_bytes,
                      FusedPass pass, const FusedMachine& machine = ThisFusedMachine());
 
-// x is [B, N], y is [B, M], row-major; `slots` is slot_elements for each slot. Slots run in any order
-// or at once.
+// x is [B, N], y is [B, M], row-major; `slots` is slot_elements for each slot. Slots run in any
+// order or at once.
 template <typename Real>
 void PanelForward(const PanelPlan& plan, int64_t slot, const Real* left, const Real* right,
                   const Real* x, Real* y, Real* slots);

@@ -165,7 +165,8 @@ std::vector<typename Ops::Tensor> ProjectMatrixGradient(
   for (int64_t k = last; k >= 1; --k) {
     const int64_t p = shape.n(k) * shape.m(k), l = shape.left_rank(k), r = shape.right_rank(k);
     const std::string name = "d(" + CoreName(k) + ")";
-    gradients[k + 1] = ops.View(ops.Mm(ops.Transpose(lefts[k]), gradient, name), shape.CoreSizes(k));
+    gradients[k + 1] =
+        ops.View(ops.Mm(ops.Transpose(lefts[k]), gradient, name), shape.CoreSizes(k));
     lefts[k] = Tensor();
     gradient = ops.Mm(gradient, ops.Transpose(ops.View(cores[k], {l, p * r})),
                       "d(product of cores before " + CoreName(k) + ")");
@@ -208,8 +209,8 @@ class SavesInputsOnly : public torch::autograd::Function<SavesInputsOnly> {
                         context->saved_data["out_modes"].toIntVector(),
                         context->saved_data["ranks"].toIntVector());
     torch::autograd::variable_list result(2);  // Of the form and the shape.
-    const auto gradients = Gradients(form, RealOps(), shape, grads[0].contiguous(),
-                                     context->get_saved_variables());
+    const auto gradients =
+        Gradients(form, RealOps(), shape, grads[0].contiguous(), context->get_saved_variables());
     result.insert(result.end(), gradients.begin(), gradients.end());
     return result;
   }
@@ -226,7 +227,8 @@ class Checkpointed : public LinearVariant {
                ? "right to left, permute and mm; backward contracts again"
                : "right to left, permute and mm; backward projects dy^T x on the cores";
   }
-  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList cores) const override {
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
+                     at::TensorList cores) const override {
     std::vector<at::Tensor> inputs = {x};
     inputs.insert(inputs.end(), cores.begin(), cores.end());
     return SavesInputsOnly::apply(form_, shape, at::TensorList(inputs));
@@ -236,8 +238,7 @@ class Checkpointed : public LinearVariant {
     std::vector<cost::Tensor> inputs = {x};
     inputs.insert(inputs.end(), cores.begin(), cores.end());
     return tape.Custom(
-        inputs, inputs,
-        [&] { return Contract(TracedOps{&tape}, shape, x, cores, nullptr); },
+        inputs, inputs, [&] { return Contract(TracedOps{&tape}, shape, x, cores, nullptr); },
         [&tape, shape, form = form_](const cost::Tensor& dy,
                                      const std::vector<cost::Tensor>& saved) {
           return Gradients(form, TracedOps{&tape}, shape, dy, saved);

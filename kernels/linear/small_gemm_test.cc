@@ -33,8 +33,8 @@ TYPED_TEST(SmallGemmTest, MultipliesEverySizeAndLayout) {
       for (int64_t depth : {1, 2, 7, 32}) {
         for (int layout = 0; layout < 8; ++layout) {
           const bool transposed = layout & 1, accumulate = layout & 2, portable = layout & 4;
-          GemmShape shape{rows, lanes, depth, (transposed ? rows : depth) + 3, lanes + 2, lanes + 1,
-                          transposed, accumulate};
+          GemmShape shape{rows,      lanes,     depth,      (transposed ? rows : depth) + 3,
+                          lanes + 2, lanes + 1, transposed, accumulate};
           const int64_t a_rows = transposed ? depth : rows;
           const auto a = Integers<Real>((a_rows - 1) * shape.lda + (transposed ? rows : depth), 1);
           const auto t = Integers<Real>((depth - 1) * shape.ldt + lanes, 2);
@@ -63,7 +63,7 @@ TYPED_TEST(SmallGemmTest, SumsProductsOverLanes) {
     for (int64_t q_rows : {1, 2, 4, 7}) {
       for (int64_t lanes : {1, 7, 8, 16, 33}) {
         const int64_t ld = lanes + 1, outer = 2;
-        const DotShape shape{p_rows, q_rows, lanes,           outer,          ld,
+        const DotShape shape{p_rows, q_rows,     lanes,           outer,          ld,
                              ld,     q_rows + 1, p_rows * ld + 2, q_rows * ld + 1};
         const auto p = Integers<Real>(shape.p_outer_stride + (p_rows - 1) * ld + lanes, 4);
         const auto q = Integers<Real>(shape.q_outer_stride + (q_rows - 1) * ld + lanes, 5);
@@ -73,8 +73,8 @@ TYPED_TEST(SmallGemmTest, SumsProductsOverLanes) {
           for (int64_t j = 0; j < q_rows; ++j) {
             for (int64_t o = 0; o < outer; ++o) {
               for (int64_t l = 0; l < lanes; ++l) {
-                expected[i * shape.ldc + j] +=
-                    p[o * shape.p_outer_stride + i * ld + l] * q[o * shape.q_outer_stride + j * ld + l];
+                expected[i * shape.ldc + j] += p[o * shape.p_outer_stride + i * ld + l] *
+                                               q[o * shape.q_outer_stride + j * ld + l];
               }
             }
           }
