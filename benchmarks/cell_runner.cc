@@ -124,7 +124,7 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const LinearRe
       MeasureMemory(variant, cell.problem, options.seed, options.memory_budget_bytes, reference);
   if (reference) {
     outcome.max_relative_error = memory.max_relative_error;
-    const double tolerance = Tolerance(cell.problem.shape, cell.problem.dtype);
+    const double tolerance = Tolerance(cell.problem);
     if (!(memory.max_relative_error <= tolerance)) {
       outcome.status = Status::kWrong;
       outcome.reason = "the largest error against the float64 oracle is " +

@@ -214,7 +214,7 @@ class Sweep {
   Limits CellLimits() const {
     const int64_t memory =
         flags_.memory_limit_bytes > 0 ? flags_.memory_limit_bytes : AvailableMemoryBytes() / 4 * 3;
-    return {memory, flags_.cell.timeout_ns};
+    return {memory, flags_.cell.timeout_ns / 2};  // Predictions are rough.
   }
   void Plan();
   int PrintPlan() const;

@@ -62,4 +62,16 @@ double Tolerance(const TtShape& shape, DType dtype) {
   return 1e-5 * relative * cores / 3 * (dtype == DType::kFloat64 ? 2 : 1);
 }
 
+double Tolerance(const LinearProblem& problem) {
+  const TtShape& shape = problem.shape;
+  const double tolerance = Tolerance(shape, problem.dtype);
+  if (problem.phase == Phase::kInference) return tolerance;
+  int64_t smallest = shape.n(0) * shape.m(0);
+  for (int64_t k = 1; k < shape.cores(); ++k) {
+    smallest = std::min(smallest, shape.n(k) * shape.m(k));
+  }
+  const double terms = static_cast<double>(shape.dense_parameters() / smallest);
+  return std::max(tolerance, 2 * UnitRoundoff(problem.dtype) * std::sqrt(terms));
+}
+
 }  // namespace ttbench

@@ -40,4 +40,10 @@ struct LinearProblem {
 // stores after each contraction and accumulates in float32: two roundoffs a contraction.)
 double Tolerance(const TtShape& shape, DType dtype);
 
+// The same for a whole cell. Where there are gradients, a core's may have been summed over all
+// elements of the matrix that one of its elements takes part in (M*N / (n_k m_k) of them, as in the
+// variants that rebuild the matrix): rounding n sums grows as sqrt(n) roundoffs (Higham and Mary,
+// "A New Approach to Probabilistic Rounding Error Analysis", 2019), twice which is allowed if more.
+double Tolerance(const LinearProblem& problem);
+
 }  // namespace ttbench
