@@ -46,8 +46,11 @@ def _figure(results, palette, out, formats, cores, dtype, crossings, part):
     entries = len(crossing) + 3
     header = 0.46 + 0.155 * math.ceil(entries / legend_columns)
     across = min(_ACROSS, len(columns))
-    places = [(d, columns[i:i + across]) for d in ds
-              for i in range(0, len(columns), across)]
+    searched = {d: [column for column in columns
+                    if any((c.d, c.phase, c.metric) == (d, *column) for c in crossings)]
+                for d in ds}
+    places = [(d, searched[d][i:i + across]) for d in ds
+              for i in range(0, len(searched[d]), across)]
     notes = {(d, *column): _notes(
         palette, [c for c in crossings if (c.d, c.phase, c.metric) == (d, *column)],
         36 if wide else 44) for d in ds for column in columns}

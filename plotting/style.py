@@ -63,6 +63,7 @@ _KNOWN = {
     "recompute": (ORANGE, "d", "-", "R"),
     "projected": ("#9A6A00", "p", "--", "P"),
     "fused": (GREEN, "*", "-", "F"),
+    "fused-panel": ("#7FC97F", "D", "--", "U"),
     "auto": ("#00583F", "H", "--", "A"),
 }
 _OTHER = [(color, marker, dash)
