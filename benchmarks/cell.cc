@@ -10,9 +10,9 @@ std::string Cell::Name() const {
 }
 
 std::string Cell::Flags() const {
-  std::string flags = "--variant=" + variant + " --shape=" + problem.shape.modes_name();
-  if (!is_dense) flags += " --rank=" + std::to_string(rank);
-  return flags + " --batch=" + std::to_string(problem.batch) +
+  // A dense weight is made from cores of the rank, too.
+  return "--variant=" + variant + " --shape=" + problem.shape.modes_name() +
+         " --rank=" + std::to_string(rank) + " --batch=" + std::to_string(problem.batch) +
          " --phase=" + ttbench::Name(problem.phase) + " --dtype=" + ttbench::Name(problem.dtype) +
          " --device=" + device + " --threads=" + std::to_string(problem.threads);
 }

@@ -19,8 +19,7 @@ struct Cell {
   //   linear/naive/16x16x16:16x16x16/r8/b512/train/float32/cpu/t2
   //   linear/dense/16x16x16:16x16x16/b512/train/float32/cpu/t2
   std::string Name() const;
-  // The flags that select this cell alone, e.g. --variant=naive --shape=... --rank=8 --batch=512
-  // ...
+  // The flags that select this cell alone: --variant=naive --shape=... --rank=8 --batch=512 ...
   std::string Flags() const;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -123,13 +124,17 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const LinearRe
   MeasuredMemory memory =
       MeasureMemory(variant, cell.problem, options.seed, options.memory_budget_bytes, reference);
   if (reference) {
-    outcome.max_relative_error = memory.max_relative_error;
+    if (std::isfinite(memory.max_relative_error)) {
+      outcome.max_relative_error = memory.max_relative_error;
+    }
     const double tolerance = Tolerance(cell.problem);
     if (!(memory.max_relative_error <= tolerance)) {
       outcome.status = Status::kWrong;
-      outcome.reason = "the largest error against the float64 oracle is " +
-                       Short(memory.max_relative_error) + " of the largest element; " +
-                       Short(tolerance) + " is allowed";
+      outcome.reason = outcome.max_relative_error
+                           ? "the largest error against the float64 oracle is " +
+                                 Short(memory.max_relative_error) + " of the largest element; " +
+                                 Short(tolerance) + " is allowed"
+                           : "the results hold a NaN or an infinite element; the oracle's do not";
       return outcome;
     }
   }
@@ -201,6 +206,7 @@ CellOutcome RunCell(const Cell& cell, const CellOptions& options, const LinearRe
   switch (child.end) {
     case ChildResult::End::kExited:
       if (child.exit_code == 0 && !child.output.empty()) return Deserialize(child.output);
+      if (!child.output.empty()) return Failed(Status::kCrashed, FirstLine(child.output));
       return Failed(Status::kCrashed, "its process left with exit code " +
                                           std::to_string(child.exit_code) + " and no result");
     case ChildResult::End::kSignalled:

@@ -20,7 +20,7 @@ namespace ttbench {
 //   peak  the most over the whole phase
 enum class CrossoverMetric { kHeld, kPeak };
 const char* Name(CrossoverMetric metric);
-// "" if the figures have no such metric (nothing is held at inference).
+// Nothing if the figures have no such metric (nothing is held at inference).
 std::optional<int64_t> MetricOf(const MemoryFigures& figures, CrossoverMetric metric);
 
 struct Crossover {

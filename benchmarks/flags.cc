@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -81,6 +82,14 @@ void RequireValues(const std::vector<std::string>& arguments) {
   }
 }
 
+// What a preset's grid may have for itself: the axes, and where to look for crossovers.
+bool IsOfAGrid(const std::string& name) {
+  return name == "crossovers" ||
+         std::any_of(kFlags.begin(), kFlags.end(), [&](const FlagSpec& flag) {
+           return flag.name == name && flag.group == kAxes;
+         });
+}
+
 FlagMap ParseFlagMap(const std::vector<std::string>& arguments, const std::string& origin,
                      std::string* help) {
   RequireValues(arguments);
@@ -124,6 +133,7 @@ FlagMap ParseFlagMap(const std::vector<std::string>& arguments, const std::strin
   FlagMap given;
   for (const FlagSpec& flag : kFlags) {
     if (app.count(std::string("--") + flag.name) == 0) continue;
+    if (!flag.default_value && !switches[flag.name]) continue;  // --quiet=false
     given[flag.name] = flag.default_value ? values[flag.name] : "true";
   }
   return given;
@@ -153,6 +163,7 @@ Preset ParsePreset(std::istream& text, const std::string& origin) {
   for (const auto& [name, arguments] : sections) {
     std::string help;
     preset.push_back({name, ParseFlagMap(arguments, origin, &help)});
+    if (!help.empty()) throw UsageError(origin + ": --help belongs on the command line");
   }
   return preset;
 }
@@ -161,7 +172,19 @@ Preset ReadPreset(const std::string& path) {
   std::ifstream file(path);
   file.peek();  // A directory opens, and fails here.
   if (!file.is_open() || file.bad()) throw UsageError("--preset: no file " + path);
-  return ParsePreset(file, path);
+  Preset preset = ParsePreset(file, path);
+  for (size_t i = 0; i < preset.size(); ++i) {
+    for (const auto& [name, value] : preset[i].flags) {
+      if (IsOfThisCallAlone(name)) {
+        throw UsageError(path + ": --" + name + " belongs on the command line, not in a preset");
+      }
+      if (i > 0 && !IsOfAGrid(name)) {
+        throw UsageError(path + ": --" + name + " in " + preset[i].name +
+                         " would hold for all grids; put it before the first");
+      }
+    }
+  }
+  return preset;
 }
 
 FlagMap Merge(FlagMap base, const FlagMap& over) {
@@ -215,6 +238,12 @@ class FlagReader {
   FlagMap flags_;
 };
 
+void AtMost(const std::string& flag, int64_t value, int64_t most) {
+  if (value > most) {
+    throw UsageError(flag + ": " + std::to_string(value) + " is more than " + std::to_string(most));
+  }
+}
+
 Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   Grid grid;
   std::vector<std::string> variants;
@@ -225,7 +254,10 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   if (flags.Given("shape")) {
     std::istringstream items(flags.Text("shape"));
     for (std::string item; std::getline(items, item, ',');) grid.shapes.push_back(item);
-    if (grid.shapes.empty()) throw UsageError("--shape: the list is empty");
+    const bool empty_item = std::count(grid.shapes.begin(), grid.shapes.end(), "") > 0;
+    if (grid.shapes.empty() || empty_item || flags.Text("shape").back() == ',') {
+      throw UsageError("--shape: an item of the list is empty; give layers, e.g. 768:3072");
+    }
   }
   if (!flags.Given("d") && !flags.Given("shape")) {
     throw UsageError("no layer to measure: give --d=16 for cubes, --shape=768:3072, or --preset");
@@ -241,6 +273,7 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   grid.dtypes = ParseEnumAxis("--dtype", flags.Text("dtype"), kDTypes);
   grid.threads =
       flags.Given("threads") ? flags.Ints("threads") : std::vector<int64_t>{default_threads};
+  for (int64_t threads : grid.threads) AtMost("--threads", threads, 1024);
   if (flags.Given("crossovers")) {
     grid.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
   }
@@ -300,7 +333,9 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
   cell.measure_memory = std::count(measure.begin(), measure.end(), "memory") > 0;
   cell.measure_time = std::count(measure.begin(), measure.end(), "time") > 0;
   cell.timing.min_time_ns = ParseSeconds("--min-time", flags.Text("min-time"));
+  AtMost("--min-time (in ns)", cell.timing.min_time_ns, 3'600'000'000'000);
   cell.timing.repetitions = flags.Int("repetitions");
+  AtMost("--repetitions", cell.timing.repetitions, 10000);
   cell.timeout_ns = ParseSeconds("--cell-timeout", flags.Text("cell-timeout"));
   if (flags.Given("memory-budget")) {
     cell.memory_budget_bytes = ParseBytes("--memory-budget", flags.Text("memory-budget"));
@@ -312,17 +347,28 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
   result.filter = flags.Text("filter");
   result.max_crossover_batch = flags.Int("max-crossover-batch");
   result.experiment = flags.Text("experiment");
+  if (result.experiment.empty() ||
+      !std::all_of(result.experiment.begin(), result.experiment.end(),
+                   [](unsigned char c) { return std::isalnum(c) || c == '-'; })) {
+    throw UsageError("--experiment: '" + result.experiment +
+                     "' is not a name of letters, digits and hyphens");
+  }
   result.out = flags.Text("out");
   result.list = flags.Switch("list");
   result.quiet = flags.Switch("quiet");
 
+  auto one_of = [](const std::string& part) {
+    const std::vector<int64_t> numbers = ParseIntAxis("--shard", part);
+    if (numbers.size() != 1) throw UsageError("--shard: '" + part + "' is not one number");
+    return numbers.front();
+  };
   const std::string shard = flags.Text("shard");
   const size_t slash = shard.find('/');
   if (slash == std::string::npos) {
     throw UsageError("--shard: '" + shard + "' is not i/n, e.g. --shard=1/4");
   }
-  result.shard_index = ParseIntAxis("--shard", shard.substr(0, slash)).front() - 1;
-  result.shard_count = ParseIntAxis("--shard", shard.substr(slash + 1)).front();
+  result.shard_index = one_of(shard.substr(0, slash)) - 1;
+  result.shard_count = one_of(shard.substr(slash + 1));
   if (result.shard_index >= result.shard_count) {
     throw UsageError("--shard: there is no part " + shard.substr(0, slash) + " of " +
                      shard.substr(slash + 1));

@@ -51,7 +51,7 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
 // The shapes of a grid at one rank.
 std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank);
 
-// Fills in cost, seconds and skip_reason. `with_baseline`: the dense layer is measured beside it.
+// Fills in cost, seconds and skip_reason, the dense layer measured beside the cell counted in.
 PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
                      const Limits& limits);
 

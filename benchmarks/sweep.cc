@@ -70,9 +70,12 @@ void MakeDirectories(const std::string& path) {
     mkdir(path.substr(0, slash).c_str(), 0755);
   }
   mkdir(path.c_str(), 0755);
-  if (access(path.c_str(), W_OK | X_OK) != 0) {
-    throw WriteError("cannot write into " + path + ": " + std::strerror(errno));
-  }
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
+    errno = ENOTDIR;
+  else if (access(path.c_str(), W_OK | X_OK) == 0)
+    return;
+  throw WriteError("cannot write into " + path + ": " + std::strerror(errno));
 }
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
@@ -87,6 +90,37 @@ std::vector<std::string> ColumnNames() {
   std::vector<std::string> names;
   for (const Column& column : ResultColumns()) names.push_back(column.name);
   return names;
+}
+
+// The rows of a result table of an earlier call; none if there is no such file. Throws UsageError.
+std::vector<Row> ReadRows(const std::string& path) {
+  const std::vector<std::string> header = ColumnNames();
+  std::vector<std::vector<std::string>> lines;
+  try {
+    lines = ReadCsv(path);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(std::string("--resume: ") + error.what());
+  }
+  if (!lines.empty() && lines.front() != header) {
+    throw UsageError("--resume: " + path + " has other columns than this version writes");
+  }
+  std::vector<Row> rows;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    Row& row = rows.emplace_back();
+    for (size_t c = 0; c < header.size(); ++c) row.Set(header[c], lines[i][c]);
+  }
+  return rows;
+}
+
+std::string MeasuringFlags(const CellOptions& options) {
+  std::string flags = std::string(" --measure=") + (options.measure_memory ? "memory" : "") +
+                      (options.measure_memory && options.measure_time ? "," : "") +
+                      (options.measure_time ? "time" : "");
+  if (options.measure_time) {
+    flags += " --min-time=" + std::to_string(options.timing.min_time_ns) +
+             "ns --repetitions=" + std::to_string(options.timing.repetitions);
+  }
+  return flags;
 }
 
 // What a row says of its cell alone.
@@ -117,7 +151,7 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
   row.Set("threads", cell.problem.threads);
   row.Set("seed", static_cast<int64_t>(flags.cell.seed));
   row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(cell.problem.dtype));
-  row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() +
+  row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() + MeasuringFlags(flags.cell) +
                        " --seed=" + std::to_string(flags.cell.seed) +
                        (flags.cell.memory_budget_bytes > 0
                             ? " --memory-budget=" + std::to_string(flags.cell.memory_budget_bytes)
@@ -178,9 +212,9 @@ void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
 
 // All that identifies a cell but its batch: where one ran out of memory or time, larger ones will.
 std::string SeriesOf(const Cell& cell) {
-  Cell series = cell;
-  series.problem.batch = 0;
-  return series.Name();
+  std::string series = cell.Name();
+  const std::string batch = "/b" + std::to_string(cell.problem.batch) + "/";
+  return series.replace(series.find(batch), batch.size(), "/");
 }
 
 // The time within which "never" and "beyond" are spot-checked: they need no particular batch.
@@ -289,21 +323,8 @@ void Sweep::Open() {
                      directory_ + ", or name another directory");
   }
   MakeDirectories(directory_);
-  const std::vector<std::string> header = ColumnNames();
-  std::vector<std::vector<std::string>> lines;
-  try {
-    lines = ReadCsv(path);
-  } catch (const std::runtime_error& error) {
-    throw UsageError(std::string("--resume: ") + error.what());
-  }
-  if (!lines.empty() && lines.front() != header) {
-    throw UsageError("--resume: " + path + " has other columns than this version writes");
-  }
-  for (size_t i = 1; i < lines.size(); ++i) {
-    Row row;
-    for (size_t c = 0; c < header.size(); ++c) row.Set(header[c], lines[i][c]);
-    done_[row.Get("cell")] = row.Get("status");
-  }
+  for (const Row& row : ReadRows(path)) done_[row.Get("cell")] = row.Get("status");
+  ReadRows(directory_ + "/crossover_probes.csv");  // Refused now rather than after the cells.
 }
 
 void Sweep::WriteRunInfo() { WriteFile(directory_ + "/run.json", info_.dump(2) + "\n"); }
@@ -392,14 +413,13 @@ void Sweep::FindCrossovers() {
   const std::vector<std::string> columns = ColumnNames();
   const std::string probes_path = directory_ + "/crossover_probes.csv";
   std::map<std::string, MemoryFigures> figures;
-  const auto earlier = ReadCsv(probes_path);
-  for (size_t i = 1; i < earlier.size(); ++i) {
-    Row row;
-    for (size_t c = 0; c < columns.size(); ++c) row.Set(columns[c], earlier[i][c]);
+  for (const Row& row : ReadRows(probes_path)) {
+    probes_failed_ = probes_failed_ || row.Get("status") != Name(Status::kOk);
+    if (row.Get("peak_bytes").empty()) continue;
     auto read = [&](const char* column) -> std::optional<int64_t> {
       const std::string& text = row.Get(column);
       if (text.empty()) return std::nullopt;
-      return std::stoll(text);
+      return std::strtoll(text.c_str(), nullptr, 10);
     };
     MemoryFigures& f = figures[row.Get("cell")];
     f.weight = read("weight_bytes");
@@ -420,11 +440,12 @@ void Sweep::FindCrossovers() {
     PlannedCell planned = PlanCell(cell, false, 0, limits);
     if (!planned.skip_reason.empty() || Interrupted()) return std::nullopt;
     const CellOutcome outcome = RunCell(cell, probe_flags.cell, nullptr, false, Interrupted);
-    if (Interrupted() || !outcome.memory) return std::nullopt;
+    if (Interrupted()) return std::nullopt;
     Row row = DescribeCell(planned, probe_flags);
     SetOutcome(planned, outcome, peak_gflops_, &row);
     probes.Append(row.fields());
     probes_failed_ = probes_failed_ || outcome.status != Status::kOk;
+    if (!outcome.memory) return std::nullopt;
     return figures[name] = outcome.memory->bytes;
   };
 
@@ -618,7 +639,7 @@ int SweepMain(int argc, char** argv) {
     std::fprintf(stderr, "sweep: %s\n", error.what());
     return kExitUsage;
   } catch (const WriteError& error) {
-    std::fprintf(stderr, "sweep: %s; rows written before are whole\n", error.what());
+    std::fprintf(stderr, "sweep: %s; any rows written before are whole\n", error.what());
     return kExitWrite;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "sweep: %s\n", error.what());

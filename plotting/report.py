@@ -304,7 +304,7 @@ def _machine(results):
                  for level in ("l1_data", "l2", "l3"))))),
              ("kernel", machine.get("kernel")), ("compiler", machine.get("compiler")),
              ("LibTorch", run.get("libtorch")), ("GEMM library", run.get("gemm_library")),
-             ("threads", run.get("threads")), ("FMA peak", _peaks(run)),
+             ("FMA peak", _peaks(run)),
              ("git revision", run.get("git_revision")),
              ("started", run.get("started_utc")), ("finished", run.get("finished_utc")),
              ("duration", f"{run['wall_s']:.0f} s"
@@ -346,10 +346,8 @@ def _peaks(run):
     peaks = run.get("fma_peak_gflops")
     if not isinstance(peaks, dict):
         return None
-    return ", ".join(f"{value:g} GFLOP/s ({dtype}, {count} threads)"
-                     for dtype, by_count in sorted(peaks.items())
-                     if isinstance(by_count, dict)
-                     for count, value in sorted(by_count.items())
+    return ", ".join(f"{value:.0f} GFLOP/s ({key.replace('/t', ', threads: ')})"
+                     for key, value in sorted(peaks.items())
                      if isinstance(value, (int, float)))
 
 

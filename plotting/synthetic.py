@@ -193,8 +193,8 @@ RUN = {
                 "cores": 2, "memory_bytes": 16 * 2 ** 30, "l1_data_bytes": 32768,
                 "l2_bytes": 2 ** 20, "l3_bytes": 2 ** 25, "kernel": "Linux 6.1",
                 "compiler": "GCC 12.2"},
-    "libtorch": "2.11.0", "gemm_library": "MKL 2024.2", "threads": [2],
-    "fma_peak_gflops": {"float32": {"2": 436.0}},
+    "libtorch": "2.11.0", "gemm_library": "MKL 2024.2",
+    "fma_peak_gflops": {"float32/t2": 436.0},
     "warnings": ["MKL runs AVX2 code on this CPU; its widest vectors are unused."],
     "flags": ["--preset=crossover"], "wall_s": 4231.4,
 }

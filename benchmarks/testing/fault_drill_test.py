@@ -78,7 +78,8 @@ def only_line(text):
 def faults(tmp_path_factory):
     """One sweep with a cell of each fault; `sequential` runs after all of them."""
     where = tmp_path_factory.mktemp("faults")
-    variants = ("test-abort,test-crash,test-exit,test-throws,test-wrong,test-mismodelled,"
+    variants = ("test-abort,test-crash,test-exit,test-throws,test-wrong,test-nan,"
+                "test-mismodelled,"
                 "test-hungry,sequential")
     done = sweep(where, *QUICK, f"--variant={variants}", "--out=run")
     return done, rows_of(where / "run")
@@ -87,7 +88,7 @@ def faults(tmp_path_factory):
 def test_sweep_goes_on_after_every_fault(faults):
     done, rows = faults
     assert done.returncode == 1
-    assert len(rows) == 8 * 3
+    assert len(rows) == 9 * 3
     assert [status for status, _ in statuses(rows, "sequential")] == ["ok"] * 3
 
 
@@ -118,6 +119,14 @@ def test_wrong_result_has_no_time(faults):
         # y alone is off, by a thousandth of its largest element.
         assert float(row["max_relative_error"]) == pytest.approx(1e-3, rel=0.02)
         assert {row[column] for column in TIMES} == {""}
+
+
+def test_nan_is_wrong_and_not_written(faults):
+    for batch in (1, 2, 4):
+        row = faults[1][cell("test-nan", batch)]
+        assert row["status"] == "wrong"
+        assert "NaN" in row["reason"]
+        assert {row[column] for column in (*TIMES, "max_relative_error")} == {""}
 
 
 def test_mismodelled_bytes_are_wrong_and_shown(faults):

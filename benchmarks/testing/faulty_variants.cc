@@ -2,6 +2,7 @@
 // `sequential` does and has its cost model, but for its fault:
 //
 //   test-wrong       a result off by a relative 1e-3
+//   test-nan         a NaN among the results
 //   test-mismodelled keeps a copy of x that its cost model does not know
 //   test-crash       SIGSEGV, from batch 2 on
 //   test-abort       abort()
@@ -14,6 +15,7 @@
 #include <ATen/ops/empty.h>
 
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -71,6 +73,13 @@ at::Tensor ComputeWrongly(const LinearVariant& sequential, const TtShape& shape,
   return y;
 }
 
+at::Tensor ComputeNan(const LinearVariant& sequential, const TtShape& shape, const at::Tensor& x,
+                      at::TensorList cores) {
+  at::Tensor y = sequential.Forward(shape, x, cores);
+  y.detach().mul_(std::nan(""));
+  return y;
+}
+
 at::Tensor KeepACopy(const LinearVariant& sequential, const TtShape& shape, const at::Tensor& x,
                      at::TensorList cores) {
   return sequential.Forward(shape, x.clone(), cores);
@@ -99,6 +108,7 @@ void Throw(int64_t) { throw std::runtime_error("the layer gave up"); }
 void Dawdle(int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
 const RegisterLinearVariant kWrong(std::make_unique<Faulty>("test-wrong", ComputeWrongly));
+const RegisterLinearVariant kNan(std::make_unique<Faulty>("test-nan", ComputeNan));
 const RegisterLinearVariant kMismodelled(std::make_unique<Faulty>("test-mismodelled", KeepACopy));
 const RegisterLinearVariant kCrash(std::make_unique<Faulty>("test-crash", First(Crash)));
 const RegisterLinearVariant kAbort(std::make_unique<Faulty>("test-abort", First(Abort)));

@@ -1,10 +1,9 @@
 // The dense layer: one weight W of [M, N], y = x W^T.
 //
-//   dense         at::linear, what users get; the baseline. LibTorch hands float32 and float64 to
-//   MKL. dense-onednn  the same product by oneDNN's matmul, which uses the widest vectors on any
-//   CPU; MKL
-//                 leaves AVX-512 unused on AMD's. Claims of being faster than dense are made
-//                 against the faster of the two.
+//   dense         at::linear, what users get; the baseline. LibTorch hands float32 and float64
+//                 to MKL, which leaves AVX-512 unused on AMD's CPUs.
+//   dense-onednn  the same product by oneDNN's matmul, which uses the widest vectors of any CPU.
+//                 Claims of being faster than dense are made against the faster of the two.
 //
 // Both hold x alone for the backward.
 #include <ATen/Context.h>
@@ -30,8 +29,8 @@ class Dense : public LinearVariant {
   std::string name() const override { return kBaselineVariant; }
   bool is_dense() const override { return true; }
   std::string Algorithm(const LinearProblem& problem) const override {
-    const bool mkl = at::hasMKL() && problem.dtype != DType::kBFloat16;
-    return mkl ? "linear (MKL gemm)" : "linear (LibTorch gemm)";
+    if (problem.dtype == DType::kBFloat16) return "linear (oneDNN matmul)";
+    return at::hasMKL() ? "linear (MKL gemm)" : "linear (LibTorch gemm)";
   }
   at::Tensor Forward(const TtShape&, const at::Tensor& x,
                      at::TensorList parameters) const override {

@@ -6,8 +6,7 @@
 //                   output, is held. With three cubic cores: exactly 2 r B d^3 beyond x.
 //   sequential-l2r  first core to last by at::tensordot, as t3nsor does: a permuted copy of x as
 //                   well.
-//   sequential-bmm  last core to first by batched products with the core expanded over the batch:
-//   no
+//   sequential-bmm  last core to first by batched products, the core expanded over the batch: no
 //                   copy forward, but the expanded core's gradient is materialised per sample.
 //
 // Every form holds the permuted copies of its cores.
