@@ -271,6 +271,7 @@ class Sweep {
   std::vector<std::string> notes_;
   std::string directory_;
   ordered_json info_;
+  ordered_json begun_;  // With --resume, run.json as it was.
   std::map<std::string, double> peak_gflops_;
   std::unique_ptr<CsvAppender> results_;
   std::map<std::string, std::string> done_;  // Cell name -> status.
@@ -530,12 +531,12 @@ void Sweep::Resume() {
   const SweepFlags now = flags_;
   const std::string path = UserPath(now.resume) + "/run.json";
   try {
-    const ordered_json info = ReadJson(path);
-    const std::string difference = DifferenceOfMachines(info, machine_);
+    begun_ = ReadJson(path);
+    const std::string difference = DifferenceOfMachines(begun_, machine_);
     if (!difference.empty()) {
       throw UsageError("--resume: the run was begun on another machine: " + difference);
     }
-    flags_ = ResumedFlags(info.at("flags").get<std::vector<std::string>>(), machine_.cores, now);
+    flags_ = ResumedFlags(begun_.at("flags").get<std::vector<std::string>>(), machine_.cores, now);
   } catch (const json::exception& error) {
     throw UsageError("--resume: " + path + " is not as a sweep writes it: " + error.what());
   }
@@ -576,7 +577,23 @@ int Sweep::Run(const std::string& command) {
   info_["flags"] = flags_.grid_flags;
   info_["notes"] = notes_;
   info_["started_utc"] = UtcNow("%Y-%m-%dT%H:%M:%SZ");
-  for (const auto& warning : info_["warnings"]) {
+  if (!begun_.empty()) {
+    // What the first call found stays; this one's command, peaks and warnings follow it.
+    ordered_json resumed;
+    for (const char* key :
+         {"started_utc", "command", "git_revision", "fma_peak_gflops", "warnings"}) {
+      resumed[key] = info_[key];
+    }
+    if (begun_.value("git_revision", "") != info_["git_revision"]) {
+      resumed["warnings"].push_back("the sources are not those that the run was begun with");
+    }
+    info_ = begun_;
+    info_["resumed"].push_back(resumed);
+    info_.erase("finished_utc");
+  }
+  const ordered_json& warnings =
+      begun_.empty() ? info_["warnings"] : info_["resumed"].back()["warnings"];
+  for (const auto& warning : warnings) {
     std::fprintf(stderr, "warning: %s\n", warning.get<std::string>().c_str());
   }
   // First, so that what there is of a run can always be gone on with.
