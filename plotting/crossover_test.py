@@ -111,7 +111,7 @@ def test_the_report_opens_with_the_answer(tmp_path):
     assert ("For d = 8, r = 8 (3 cores, float32) the dense layer&#x27;s training memory "
             "is passed by sequential at B = 42; at every batch by naive; never by fused."
             in page)
-    assert f"In {len(rows)} of {len(rows)} rows every measured byte figure equals" in page
+    assert f"In {len(rows)} of {len(rows)} rows every measured byte figure that is modelled equals" in page
     assert "Made-up CPU 9000" in page and "MKL runs AVX2 code" in page
     assert not re.search(r'(src|href)="(https?:)?//', page)
 

@@ -192,7 +192,7 @@ def _model(results):
     rest = (f" {claims.plural(check.unmodelled, 'row')} without a model."
             if check.unmodelled else "")
     return (f'<div class="good">In {check.equal} of {claims.plural(check.checked, "row")} '
-            "every measured byte figure equals the cost model's, to the byte."
+            "every measured byte figure that is modelled equals the cost model's, to the byte."
             f"{rest}</div>")
 
 
