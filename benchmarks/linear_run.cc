@@ -15,21 +15,10 @@
 #include <utility>
 
 #include "benchmarks/inputs.h"
+#include "kernels/scalar_type.h"
 
 namespace ttbench {
 namespace {
-
-at::ScalarType ScalarTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return at::kFloat;
-    case DType::kFloat64:
-      return at::kDouble;
-    case DType::kBFloat16:
-      return at::kBFloat16;
-  }
-  return at::kFloat;
-}
 
 // Calls use(pointer to the elements of a contiguous tensor).
 template <typename Use>

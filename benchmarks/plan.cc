@@ -8,28 +8,18 @@
 
 #include "benchmarks/axis.h"
 #include "benchmarks/timing_pass.h"
+#include "kernels/cost/speed.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
 namespace {
 
-// For predicted times only: what a core moves when a buffer is written and read again, and what
-// LibTorch takes for an operator however small.
+// For predicted times only: what a core moves when a buffer is written and read again.
 constexpr double kPlanningBytesPerSecond = 4e9;
-constexpr double kPlanningSecondsPerPhase = 30e-6;
 
 bool IsPlainSize(const std::string& text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
-}
-
-double PhaseSeconds(const LinearVariant& variant, const LinearProblem& problem,
-                    const LinearCost& cost) {
-  const double precision = problem.dtype == DType::kFloat64 ? 2 : 1;
-  return kPlanningSecondsPerPhase +
-         precision * static_cast<double>(cost.flops) /
-             (variant.planning_gflops() * 1e9 * static_cast<double>(problem.threads)) +
-         static_cast<double>(cost.allocated_bytes) / kPlanningBytesPerSecond;
 }
 
 }  // namespace
@@ -66,8 +56,8 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   const int64_t bytes =
       std::max(CheckedAdd(*planned.cost.bytes.peak, *dense.bytes.peak), dense_bytes);
 
-  const double variant_seconds = PhaseSeconds(variant, cell.problem, planned.cost);
-  const double dense_seconds = PhaseSeconds(baseline, cell.problem, dense);
+  const double variant_seconds = PredictSeconds(variant, cell.problem, planned.cost);
+  const double dense_seconds = PredictSeconds(baseline, cell.problem, dense);
   // Making a dense weight: twice as a pattern, or in the order of the product for a dense variant.
   const double weight_passes = variant.is_dense() ? 8 : 4;
   planned.seconds =

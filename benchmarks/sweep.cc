@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "benchmarks/axis.h"
+#include "benchmarks/calibration.h"
 #include "benchmarks/cell_runner.h"
 #include "benchmarks/crossover.h"
 #include "benchmarks/fingerprint.h"
@@ -29,6 +30,8 @@
 #include "benchmarks/reference.h"
 #include "benchmarks/result_table.h"
 #include "benchmarks/usage_error.h"
+#include "kernels/cost/speed.h"
+#include "kernels/linear/auto.h"
 
 namespace ttbench {
 namespace {
@@ -257,6 +260,9 @@ class Sweep {
   // Chooses and makes the directory; cells that have a row in it are marked done.
   void Open();
   void WriteRunInfo();
+  // Times the layers that `auto` is to compute, so that it picks by this machine's rates, and plans
+  // anew by them. What an earlier call found is kept.
+  void Calibrate();
   CellOutcome RunPlanned(const PlannedCell& planned);
   // Where a cell ran out of memory or time, larger batches will too.
   void NoteGivenUp(const Cell& cell, const std::string& status);
@@ -286,6 +292,7 @@ class Sweep {
 };
 
 void Sweep::Plan() {
+  plan_.clear();
   const std::vector<PlannedCell> all = MakePlan(
       flags_.grids, flags_.filter, flags_.cell.measure_time,
       flags_.cell.timing.min_time_ns * flags_.cell.timing.repetitions / 5, CellLimits(), &notes_);
@@ -329,6 +336,45 @@ void Sweep::Open() {
 }
 
 void Sweep::WriteRunInfo() { WriteFile(directory_ + "/run.json", info_.dump(2) + "\n"); }
+
+void Sweep::Calibrate() {
+  const std::string path = directory_ + "/calibration.csv";
+  try {
+    for (const SpeedSample& sample : ReadCalibration(path)) MeasuredSpeeds().Add(sample);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(std::string("--resume: ") + error.what());
+  }
+  std::vector<LinearProblem> layers;
+  for (const PlannedCell& planned : plan_) {
+    const Cell& cell = planned.cell;
+    if (cell.variant != kAutoVariant || !planned.skip_reason.empty()) continue;
+    const bool known =
+        MeasuredSpeeds().Knows(cell.problem) ||
+        std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
+          return layer.shape == cell.problem.shape && layer.dtype == cell.problem.dtype &&
+                 layer.threads == cell.problem.threads &&
+                 (layer.phase == Phase::kInference) == (cell.problem.phase == Phase::kInference);
+        });
+    if (!known) layers.push_back(cell.problem);
+  }
+  if (layers.empty()) return;
+  CalibrationOptions options;
+  options.variants = AutoCandidates;
+  options.peak_gflops = peak_gflops_;
+  options.memory_bytes = CellLimits().memory_bytes;
+  options.interrupted = Interrupted;
+  Progress progress(std::vector<double>(layers.size(), 1.0), flags_.quiet);
+  for (const LinearProblem& layer : layers) {
+    const std::string title = "calibration of " + layer.shape.modes_name() + "/" +
+                              layer.shape.rank_label() + "/" + Name(layer.phase);
+    progress.Begin(title);
+    for (const SpeedSample& sample : CalibrateLayer(layer, options)) MeasuredSpeeds().Add(sample);
+    if (Interrupted()) return;
+    progress.Done(title, "done");
+  }
+  WriteFile(path, FormatCalibration(MeasuredSpeeds().samples()));
+  Plan();
+}
 
 CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
   CellOutcome outcome;
@@ -601,7 +647,8 @@ int Sweep::Run(const std::string& command) {
   results_ = std::make_unique<CsvAppender>(directory_ + "/results.csv", ColumnNames());
 
   WarmUp();
-  RunCells();
+  Calibrate();
+  if (!Interrupted()) RunCells();
   const bool searches = std::any_of(flags_.grids.begin(), flags_.grids.end(), [](const Grid& grid) {
     return !grid.crossover_phases.empty();
   });

@@ -91,6 +91,9 @@ class Tape {
   void RunBackward(const Tensor& y, const Tensor& dy);
 
   int64_t threads() const { return threads_; }
+  int64_t element_bytes() const { return element_bytes_; }
+  // Whether operators record nodes for a backward now.
+  bool recording() const { return recording_; }
 
   // Floating-point operations of all products so far (a multiply-add is two).
   int64_t flops() const { return flops_; }
