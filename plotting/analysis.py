@@ -7,6 +7,7 @@ import typing
 PHASES = ("inference", "train", "step-sgd", "step-adam")
 PHASE_WORDS = {"inference": "inference", "train": "training",
                "step-sgd": "SGD step", "step-adam": "Adam step"}
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 NOISY_SPREAD = 0.2
 TIE = 1.02
 
