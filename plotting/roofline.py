@@ -79,7 +79,7 @@ def _figure(palette, out, formats, device, dtype, roofs, rows):
     others = any(row.variant not in SHOWN for row in rows)
     rates = [row.gflops for row in rows]
     low_x = min(map(intensity, rows)) / 1.6
-    high_x = max(*map(intensity, rows), *(3 * r["peak"] / r["memory"] for r in roofs.values()))
+    high_x = max(*(1.6 * intensity(row) for row in rows), *(3 * r["peak"] / r["memory"] for r in roofs.values()))
     low_y = min(rates) / 1.6
     high_y = max(*rates, *(r["peak"] for r in roofs.values())) * 2.2
     handles = [Line2D([], [], linestyle="none", label=name, **_look(palette, name))
@@ -131,7 +131,8 @@ def _figure(palette, out, formats, device, dtype, roofs, rows):
 
 
 def _look(palette, name):
-    return dict(marker=palette.marker(name), color=palette.color(name), markersize=4.6,
+    return dict(marker=palette.marker(name), color=palette.color(name),
+                markersize=7 if palette.marker(name) == "*" else 4.6,
                 markeredgecolor="white", markeredgewidth=0.3)
 
 
