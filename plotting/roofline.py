@@ -1,7 +1,7 @@
 """Rooflines: the rate of every timed cell over its arithmetic intensity.
 
-The intensity of a cell is flops_model over its compulsory bytes, in FLOP/B: the
-bytes that the layer itself must move, whatever way it is computed,
+The intensity of a cell is flops_model over its compulsory bytes (analysis.layer_bytes):
+the bytes that the layer itself must move, whatever way it is computed,
 
     inference   item (B N + B M + P)      x and the parameters read, y written
     training    2 item (B N + B M + P)    and dy read; dx and the parameters'
@@ -41,20 +41,9 @@ def draw(results, palette, out, formats):
     return drawn
 
 
-def compulsory_bytes(row):
-    """The bytes that the layer itself must move in one run of its phase; None if unknown."""
-    item = analysis.ITEM_BYTES.get(row.dtype)
-    if (None in (item, row.batch, row.parameters) or not row.in_modes
-            or row.phase not in PHASES):
-        return None
-    n, m = (math.prod(map(int, modes.split("x"))) for modes in (row.in_modes, row.out_modes))
-    once = item * (row.batch * (n + m) + row.parameters)
-    return once if row.phase == "inference" else 2 * once
-
-
 def intensity(row):
-    """FLOP/B; None if unknown."""
-    moved = compulsory_bytes(row)
+    """FLOP per compulsory byte; None if unknown."""
+    moved = analysis.layer_bytes(row)
     return row.flops_model / moved if moved and row.flops_model else None
 
 
@@ -100,7 +89,9 @@ def _figure(palette, out, formats, device, dtype, roofs, rows):
                                                and row.phase == phase], shown)
             ax.set_xlim(low_x, high_x)
             ax.set_ylim(low_y, high_y)
-            _roof_words(ax, roofs[count], low_x, high_x)
+            _ticks(ax.xaxis, low_x, high_x)
+            _ticks(ax.yaxis, low_y, high_y)
+            _roof_words(ax, roofs[count])
             ax.set_title(f"{analysis.phase_words(phase)}, {count} "
                          f"thread{'' if count == 1 else 's'}",
                          loc="left", fontweight="bold", pad=3)
@@ -122,10 +113,10 @@ def _figure(palette, out, formats, device, dtype, roofs, rows):
         "parameters once; in training their gradients too). The flat roof is the measured "
         "rate of fused multiply-adds, the slanted ones the measured rates of moving data "
         "(a triad): from memory, and from the second-level caches. Cells above the roof of "
-        "memory work on data that stay in a cache from one run to the next. The distance below is what a form loses to copies, to "
-        "intermediates that leave the caches, and to small products. Further right and "
-        "higher is not faster by itself: a form that does more operations lies further "
-        "right.",
+        "memory work on data that stay in a cache from one run to the next. The distance "
+        "below is what a form loses to copies, to intermediates that leave the caches, and "
+        "to small products. Further right and higher is not faster by itself: a form that "
+        "does more operations lies further right.",
         "roofline", tuple(style.save(fig, style.stem(out, stem), formats)), tuple(rows),
         ("batch", "rank", "flops_model", "time_ns", "gflops", "fraction_of_peak"))
 
@@ -159,13 +150,15 @@ def _panel(ax, palette, roofs, rows, shown):
             ax.plot([ridge / 2 ** 30, ridge, ridge * 2 ** 30],
                     [roofs["peak"] / 2 ** 30, roofs["peak"], roofs["peak"]],
                     color="black", linestyle=dash, linewidth=1.1, zorder=2.5)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(ticker.LogLocator(base=4, numticks=12))
-        axis.set_major_formatter(
-            lambda v, _: f"{v:.0f}" if v >= 1 else f"1/{1 / v:.0f}")
 
 
-def _roof_words(ax, roofs, low_x, high_x):
+def _ticks(axis, low, high):
+    axis.set_major_locator(ticker.FixedLocator(
+        [4.0 ** e for e in range(math.ceil(math.log(low, 4)), math.floor(math.log(high, 4)) + 1)]))
+    axis.set_major_formatter(lambda v, _: f"{v:.0f}" if v >= 1 else f"1/{1 / v:.0f}")
+
+
+def _roof_words(ax, roofs):
     """The measured rates, at the upper edge where nothing else is drawn."""
     words = [f"FMA peak {roofs['peak']:.0f} GFLOP/s"] + [
         f"{name} {roofs[level]:.0f} GB/s" for level, name, _ in _LEVELS if level in roofs]

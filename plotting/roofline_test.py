@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from plotting import analysis
 from plotting import crossover
 from plotting import results
 from plotting import roofline
@@ -19,14 +20,14 @@ def _row(variant, phase="inference", **options):
 
 def test_compulsory_bytes_are_those_of_the_layer():
     # B = 128, N = M = 4096: x and y are 128 * 4096 floats each, the cores 16^2 (8^2 + 2 * 8).
-    assert roofline.compulsory_bytes(_row("fused")) == 4 * (2 * 128 * 4096 + 20480)
-    assert roofline.compulsory_bytes(_row("dense")) == 4 * (2 * 128 * 4096 + 4096 ** 2)
-    assert roofline.compulsory_bytes(_row("fused", dtype="float64")) == 8 * (
+    assert analysis.layer_bytes(_row("fused")) == 4 * (2 * 128 * 4096 + 20480)
+    assert analysis.layer_bytes(_row("dense")) == 4 * (2 * 128 * 4096 + 4096 ** 2)
+    assert analysis.layer_bytes(_row("fused", dtype="float64")) == 8 * (
         2 * 128 * 4096 + 20480)
     # Every one of them has a gradient of its size.
-    assert roofline.compulsory_bytes(_row("dense", "train")) == 8 * (
+    assert analysis.layer_bytes(_row("dense", "train")) == 8 * (
         2 * 128 * 4096 + 4096 ** 2)
-    assert roofline.compulsory_bytes(_row("dense", "step-adam")) is None
+    assert analysis.layer_bytes(_row("dense", "step-adam")) is None
 
 
 def test_the_intensity_of_a_dense_product():
