@@ -246,10 +246,10 @@ def _contests(results):
 def fastest(contests, name, candidates):
     against_tt, against_dense, against_all, slack = {}, {}, {}, {}
     for contest in contests:
-        mine = [variant for variant in candidates if variant in contest.ratios]
-        if not mine:
+        # The better of two is not known where one was not measured, as in an unfinished run.
+        if not candidates or not set(candidates) <= set(contest.ratios):
             continue
-        first = min(mine, key=lambda variant: (contest.ratios[variant], variant))
+        first = min(candidates, key=lambda variant: (contest.ratios[variant], variant))
         row, ratio = contest.rows[first], contest.ratios[first]
         dense = contest.dense()
         excluded = {*candidates, *dense, *([PICKER] if name == BEST else [])}

@@ -136,6 +136,13 @@ def test_the_better_kernel_meets_the_fastest_other_form():
     assert "at most 2.10" in _find(dense, "of all").measured
 
 
+def test_the_better_of_two_needs_both():
+    name = "inference time over the fastest other TT form"
+    elsewhere = _row("fused", 128, time_ratio_to_dense=0.2)
+    line = _judge([*_contest(None, 0.5, 0.20, 0.9), elsewhere], name)
+    assert (line.verdict, line.cells) == (targets.UNKNOWN, 0)
+
+
 def test_auto_is_held_against_the_kernels_too():
     lines = targets.judge(_results(_contest(0.2, 0.5, 0.9, 0.9, auto=0.22)))
     auto = [line for line in lines if line.what.startswith("auto: inference time")]
