@@ -1,4 +1,7 @@
-"""Runs //experiments:fused from end to end on its smallest layers."""
+"""Runs //experiments:fused from end to end on its smallest layers.
+
+Memory alone: the time of a cell with two threads depends on what else the machine does.
+"""
 
 import pathlib
 import subprocess
@@ -13,21 +16,20 @@ def test_the_figures_are_printed_and_written(tmp_path):
     out = tmp_path / "run"
     done = subprocess.run(
         [_FUSED, "--experiment=fused", "--check=targets", "--preset=smoke", "--batch=1,64",
-         "--rank=2", "--variant=dense,fused*,sequential", "--min-time=1ms",
-         "--cell-timeout=60s", f"--out={out}", "--quiet"],
+         "--rank=2", "--variant=dense,fused*,sequential", "--measure=memory",
+         f"--out={out}", "--quiet"],
         capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "fused: training peak over dense's" in done.stdout
     assert done.stdout.splitlines()[-1] == str(out)
     targets = (out / "tables" / "targets.md").read_text(encoding="utf-8")
-    # Memory does not depend on the machine's mood.
     rows = [line.split(" | ") for line in targets.splitlines() if "fused: " in line]
     verdicts = {row[0].lstrip("| "): row[3] for row in rows}
     for figure in ("fused: training peak over dense's", "fused: inference peak over dense's",
                    "fused: measured bytes less the cost model's",
                    "fused: rise of the scratch per row of x"):
         assert verdicts[figure] == "met", figure
-    assert list((out / "plots").glob("roofline-*.svg"))
+    assert (out / "report.html").is_file()
 
 
 def test_the_default_preset_has_a_plan():
