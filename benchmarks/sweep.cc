@@ -278,7 +278,7 @@ class Sweep {
   std::string directory_;
   ordered_json info_;
   ordered_json begun_;  // With --resume, run.json as it was.
-  std::map<std::string, double> peak_gflops_;
+  Peaks peaks_;
   std::unique_ptr<CsvAppender> results_;
   std::map<std::string, std::string> done_;  // Cell name -> status.
   struct GivenUp {
@@ -428,7 +428,7 @@ void Sweep::RunCells() {
     const CellOutcome outcome = RunPlanned(planned);
     if (Interrupted()) return;
     Row row = DescribeCell(planned, flags_);
-    SetOutcome(planned, outcome, peak_gflops_, &row);
+    SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
     results_->Append(row.fields());
     done_[name] = Name(outcome.status);
     progress.Done(name, outcome.status == Status::kOk
@@ -489,7 +489,7 @@ void Sweep::FindCrossovers() {
     const CellOutcome outcome = RunCell(cell, probe_flags.cell, nullptr, false, Interrupted);
     if (Interrupted()) return std::nullopt;
     Row row = DescribeCell(planned, probe_flags);
-    SetOutcome(planned, outcome, peak_gflops_, &row);
+    SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
     probes.Append(row.fields());
     probes_failed_ = probes_failed_ || outcome.status != Status::kOk;
     if (!outcome.memory) return std::nullopt;
@@ -616,8 +616,8 @@ int Sweep::Run(const std::string& command) {
   const auto start = std::chrono::steady_clock::now();
   std::set<int64_t> threads;
   for (const PlannedCell& planned : plan_) threads.insert(planned.cell.problem.threads);
-  peak_gflops_ = MeasurePeaks(threads);
-  info_ = DescribeRun(machine_, peak_gflops_);
+  peaks_ = MeasurePeaks(machine_, threads);
+  info_ = DescribeRun(machine_, peaks_);
   info_["experiment"] = flags_.experiment;
   info_["command"] = command;
   info_["flags"] = flags_.grid_flags;
@@ -626,8 +626,8 @@ int Sweep::Run(const std::string& command) {
   if (!begun_.empty()) {
     // What the first call found stays; this one's command, peaks and warnings follow it.
     ordered_json resumed;
-    for (const char* key :
-         {"started_utc", "command", "git_revision", "fma_peak_gflops", "warnings"}) {
+    for (const char* key : {"started_utc", "command", "git_revision", "fma_peak_gflops",
+                            "bandwidth_gb_per_s", "warnings"}) {
       resumed[key] = info_[key];
     }
     if (begun_.value("git_revision", "") != info_["git_revision"]) {
