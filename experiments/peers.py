@@ -186,8 +186,8 @@ def _parse(argv):
     parser.add_argument("--repetitions", type=int, default=5,
                         help="fewest rounds, unless time runs out; three times as many if noisy "
                         "(default: 5)")
-    parser.add_argument("--time-limit", type=_milliseconds, default="1s",
-                        help="no round past the third is begun later than this (default: 1s)")
+    parser.add_argument("--time-limit", type=_milliseconds, default="400ms",
+                        help="no round past the third is begun later than this (default: 400ms)")
     parser.add_argument("--cell-timeout", type=_milliseconds, default="60s",
                         help="deadline of a cell, all sides together (default: 60s)")
     parser.add_argument("--seed", type=int, default=1, help="of inputs and weights (default: 1)")
