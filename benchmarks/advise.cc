@@ -64,7 +64,8 @@ int Run(const std::vector<std::string>& arguments) {
   CalibrationOptions options;
   options.only_contenders = false;
   options.memory_bytes = AvailableMemoryBytes() / 2;
-  options.peak_gflops = MeasurePeaks({grid.threads.begin(), grid.threads.end()});
+  options.peak_gflops =
+      MeasurePeaks(machine, {grid.threads.begin(), grid.threads.end()}).fma_gflops;
   WarmUp();
   bool first = true;
   for (const int64_t rank : grid.ranks)

@@ -360,7 +360,7 @@ void Sweep::Calibrate() {
   if (layers.empty()) return;
   CalibrationOptions options;
   options.variants = AutoCandidates;
-  options.peak_gflops = peak_gflops_;
+  options.peak_gflops = peaks_.fma_gflops;
   options.memory_bytes = CellLimits().memory_bytes;
   options.interrupted = Interrupted;
   Progress progress(std::vector<double>(layers.size(), 1.0), flags_.quiet);
