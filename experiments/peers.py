@@ -16,6 +16,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from experiments import peers_cells
@@ -197,13 +198,16 @@ def _parse(argv):
     return parser.parse_known_args(argv)
 
 
+def _sweep(preset):
+    file = _HERE / "presets" / "crossover" / f"{preset}.flags"
+    return [_ROOT / "benchmarks" / "sweep", f"--preset={file if file.exists() else preset}"]
+
+
 def _plan(preset, grid_flags):
     """The cells, as the sweep plans them; raises SystemExit with its exit code."""
-    file = _HERE / "presets" / "crossover" / f"{preset}.flags"
     # The deadline and the skipping of slow cells are this program's own.
     done = subprocess.run(
-        [_ROOT / "benchmarks" / "sweep", f"--preset={file if file.exists() else preset}",
-         *grid_flags, "--variant=sequential", "--cell-timeout=3600s", "--list"],
+        [*_sweep(preset), *grid_flags, "--variant=sequential", "--cell-timeout=3600s", "--list"],
         stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
@@ -227,7 +231,22 @@ def _write_info(directory, info):
     os.replace(directory / "run.json.new", directory / "run.json")
 
 
-def _run(cells, sides, workers, writer, flags, info):
+def _calibrate(flags, grid_flags, directory):
+    """Has a sweep measure the rates by which `auto` picks; returns the path of the table."""
+    table = directory / "calibration.csv"
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        subprocess.run([*_sweep(flags.preset), *grid_flags, "--variant=auto", "--measure=memory",
+                        f"--out={scratch}/run", "--quiet"],
+                       stdout=subprocess.DEVNULL, check=False)
+        made = pathlib.Path(scratch, "run", "calibration.csv")
+        if not made.is_file():
+            raise ValueError("the rates by which auto picks could not be measured; "
+                             "leave auto out by --variant")
+        os.replace(made, table)
+    return str(table)
+
+
+def _run(cells, sides, workers, writer, flags, info, calibration):
     """Measures every cell and writes its rows; returns the statuses counted."""
     counts, dense_rows = {}, set()
     for i, cell in enumerate(cells):
@@ -242,6 +261,7 @@ def _run(cells, sides, workers, writer, flags, info):
                 "repetitions": flags.repetitions,
                 # As the sweep: three quarters of what was free at the start.
                 "memory_budget_bytes": info["memory_budget_bytes"],
+                "calibration": calibration,
             }, flags.cell_timeout / 1000)
         for side in sides:
             name = cell.name(side)
@@ -304,7 +324,9 @@ def main(argv):
         for warning in info["warnings"]:
             print(f"warning: {warning}", file=sys.stderr)
         _write_info(directory, info)
-        counts = _run(cells, sides, workers, peers_cells.RowWriter(directory), flags, info)
+        calibration = _calibrate(flags, grid_flags, directory) if "auto" in sides else None
+        counts = _run(cells, sides, workers, peers_cells.RowWriter(directory), flags, info,
+                      calibration)
         info |= {"cells": counts, "wall_s": time.monotonic() - begun,
                  "finished_utc": f"{_utc_now():%Y-%m-%dT%H:%M:%SZ}"}
         _write_info(directory, info)

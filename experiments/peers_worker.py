@@ -345,8 +345,13 @@ def main(measure_library, threads):
     reply({"variants": ttbench.variants(), "versions": versions(), "peers": list(PEERS),
            "fingerprint": json.loads(torch.ops.ttbench_measure.fingerprint()),
            "available_memory_bytes": torch.ops.ttbench_measure.available_memory()})
+    calibration = None
     for line in sys.stdin:
-        measure(json.loads(line), reply)
+        request = json.loads(line)
+        if request["calibration"] != calibration:
+            calibration = request["calibration"]
+            ttbench.load_calibration(calibration)
+        measure(request, reply)
         reply({"done": True})
 
 

@@ -139,7 +139,7 @@ def _configurations(results, ratio):
     ranked = collections.defaultdict(list)
     for row in results.rows:
         value = ratio(row)
-        if value is None:
+        if value is None or row.variant == analysis.PICKER:
             continue
         place = (row.shape, row.batch, row.phase, row.conditions)
         if analysis.is_ranked(row):

@@ -39,7 +39,6 @@ MET, NOT_MET, UNKNOWN = "met", "not met", "not measured here"
 
 THREADS = 2
 KERNELS = ("fused", "fused-panel")
-PICKER = "auto"
 BEST = "best of " + ", ".join(KERNELS)
 
 TILE_ROWS = 64  # The most rows of x that a tile of the fused kernel holds.
@@ -64,15 +63,15 @@ def judge(results):
     rows = [row for row in results.rows if row.ok and row.family == "linear"]
     present = {row.variant for row in rows if analysis.is_ranked(row)}
     lines = []
-    for variant in ("fused", PICKER):
+    for variant in ("fused", analysis.PICKER):
         if variant in present:
             lines += memory(results, variant)
     lines += peak(rows)
     contests = _contests(results)
     lines += fastest(contests, BEST, [v for v in KERNELS if v in present])
-    if PICKER in present:
-        lines += fastest(contests, PICKER, [PICKER])
-    for variant in (*KERNELS, PICKER):
+    if analysis.PICKER in present:
+        lines += fastest(contests, analysis.PICKER, [analysis.PICKER])
+    for variant in (*KERNELS, analysis.PICKER):
         if variant in present:
             lines += scaling(rows, variant)
     return lines
@@ -252,7 +251,7 @@ def fastest(contests, name, candidates):
         first = min(candidates, key=lambda variant: (contest.ratios[variant], variant))
         row, ratio = contest.rows[first], contest.ratios[first]
         dense = contest.dense()
-        excluded = {*candidates, *dense, *([PICKER] if name == BEST else [])}
+        excluded = {*candidates, *dense, *([analysis.PICKER] if name == BEST else [])}
         others = [v for key, v in contest.ratios.items() if key not in excluded]
         slack[row.cell] = SHORT_SLACK if row.time_ns < SHORT_NS else SLACK
         if others:

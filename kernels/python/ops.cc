@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cost/speed.h"
 #include "kernels/problem.h"
 #include "kernels/shape.h"
 #include "kernels/variant.h"
@@ -122,6 +123,16 @@ at::Tensor Linear(const std::string& variant_name, at::IntArrayRef in_modes,
   return y.view(sizes);
 }
 
+// Tells `auto` how long a run of the variant took.
+void AddSpeed(const std::string& variant, at::IntArrayRef in_modes, at::IntArrayRef out_modes,
+              at::IntArrayRef ranks, int64_t batch, bool train, at::ScalarType dtype,
+              int64_t threads, double seconds) {
+  VariantNamed(variant);
+  LinearProblem problem = ProblemOf(ShapeOf(in_modes, out_modes, ranks), batch, train, dtype);
+  problem.threads = threads;
+  MeasuredSpeeds().Add({variant, problem, seconds});
+}
+
 TORCH_LIBRARY(ttbench, library) {
   library.def("variants", &Variants);
   library.def(
@@ -132,6 +143,10 @@ TORCH_LIBRARY(ttbench, library) {
       "why_unsupported(str variant, int[] in_modes, int[] out_modes, int[] ranks, int batch, "
       "bool train, ScalarType dtype) -> str",
       &WhyUnsupported);
+  library.def(
+      "add_speed(str variant, int[] in_modes, int[] out_modes, int[] ranks, int batch, bool train, "
+      "ScalarType dtype, int threads, float seconds) -> ()",
+      &AddSpeed);
   library.def(
       "linear(str variant, int[] in_modes, int[] out_modes, int[] ranks, Tensor x, "
       "Tensor[] parameters) -> Tensor",

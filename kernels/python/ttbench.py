@@ -6,6 +6,7 @@
 Needs the torch whose version the library was built with, and libttbench.so beside this file.
 """
 
+import csv
 import math
 import pathlib
 
@@ -17,6 +18,22 @@ torch.ops.load_library(pathlib.Path(__file__).with_name("libttbench.so"))
 def variants():
     """Names of all variants: the dense baseline first."""
     return torch.ops.ttbench.variants()
+
+
+def load_calibration(path):
+    """Takes the rates by which `auto` picks from a sweep's calibration.csv.
+
+    Without them it picks by rough guesses. Load them before layers run, not while.
+    """
+    def modes(text):
+        return [int(mode) for mode in text.split("x")]
+
+    with open(path, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            torch.ops.ttbench.add_speed(
+                row["variant"], modes(row["in_modes"]), modes(row["out_modes"]),
+                modes(row["ranks"]), int(row["batch"]), row["phase"] == "train",
+                getattr(torch, row["dtype"]), int(row["threads"]), float(row["time_ns"]) * 1e-9)
 
 
 class TtLinear(torch.nn.Module):
