@@ -19,11 +19,13 @@ namespace {
 #define TTBENCH_VECTOR_BYTES 64
 #define TTBENCH_TILE_ROWS 6
 #define TTBENCH_TILE_VECTORS 4
+#define TTBENCH_DOT_ROWS 4
 #include "kernels/linear/small_gemm_loops.inc"
 #undef TTBENCH_ISA
 #undef TTBENCH_VECTOR_BYTES
 #undef TTBENCH_TILE_ROWS
 #undef TTBENCH_TILE_VECTORS
+#undef TTBENCH_DOT_ROWS
 #pragma GCC pop_options
 
 #pragma GCC push_options
@@ -32,11 +34,13 @@ namespace {
 #define TTBENCH_VECTOR_BYTES 32
 #define TTBENCH_TILE_ROWS 6
 #define TTBENCH_TILE_VECTORS 2
+#define TTBENCH_DOT_ROWS 3
 #include "kernels/linear/small_gemm_loops.inc"
 #undef TTBENCH_ISA
 #undef TTBENCH_VECTOR_BYTES
 #undef TTBENCH_TILE_ROWS
 #undef TTBENCH_TILE_VECTORS
+#undef TTBENCH_DOT_ROWS
 #pragma GCC pop_options
 #define TTBENCH_HAS_X86_SETS
 #endif
@@ -45,6 +49,7 @@ namespace {
 #define TTBENCH_VECTOR_BYTES 16
 #define TTBENCH_TILE_ROWS 6
 #define TTBENCH_TILE_VECTORS 2
+#define TTBENCH_DOT_ROWS 3
 #include "kernels/linear/small_gemm_loops.inc"
 
 // The best set of loops that this CPU runs.
