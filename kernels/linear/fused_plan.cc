@@ -82,9 +82,10 @@ class CycleModel {
   // The factor for working in `slot_bytes`.
   double BeyondL2(int64_t slot_bytes) const {
     const int64_t l2 = machine_.l2_bytes;
+    if (narrow_) return slot_bytes > 2 * l2 ? 1.10 : slot_bytes > l2 ? 1.03 : 1;
     if (slot_bytes > 6 * l2) return 1.38;
     if (slot_bytes > 2 * l2) return 1.06;
-    return slot_bytes > l2 * 3 / 4 && !narrow_ ? 1.02 : 1;
+    return slot_bytes > l2 * 3 / 4 ? 1.02 : 1;
   }
 
   // `elements` of rows, moved to or from a tile in runs of `columns`; `again`: for each run of less
