@@ -286,7 +286,7 @@ TEST(FusedPlanTest, ScratchStaysBelowWhatDenseHolds) {
 
 // From the last core, 10x14x15:2x5x41 takes 10*14*41*15*8 + 10*14*5*41*8*8 + 2*5*41*10*8
 // multiply-adds a row; from the first, which is where its outputs are few, 2*14*15*10*8 +
-// 2*5*14*15*8*8 + 2*5*41*15*8, an eleventh of that. Mirrored as a layer, the other way round.
+// 2*5*14*15*8*8 + 2*5*41*15*8, a twelfth of that. Mirrored as a layer, the other way round.
 TEST(FusedPlanTest, TakesTheCheaperOrder) {
   const TtShape last_costs = TtShape::Parse("10x14x15:2x5x41", 8);
   EXPECT_EQ(FusedOrder(last_costs, false).sequential_macs_per_row(), 688800 + 1836800 + 32800);

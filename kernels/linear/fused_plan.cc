@@ -43,8 +43,7 @@ class CycleModel {
     const int64_t core_bytes = rows * depth * real_bytes_;
     double cycles = 25;
     if (narrow_) {
-      cycles +=
-          multiply_adds * (FewVectors(vectors) / vectors) + outputs * (accumulate ? 1.6 : 0.1);
+      cycles += multiply_adds * (Passes(lanes) / vectors) + outputs * (accumulate ? 1.6 : 0.1);
       // Every vector of lanes meets the whole core.
       if (core_bytes > machine_.l1_bytes) cycles += static_cast<double>(core_bytes) / 10;
       // T and C of all calls go through the next cache.
@@ -103,13 +102,17 @@ class CycleModel {
   }
 
  private:
-  // What `vectors` vectors of a row of C take, in those of a full register tile. A vector of 16
-  // registers leaves so few accumulators beside it that they wait for each other, and a number of
-  // the core is loaded for few multiply-adds.
-  static double FewVectors(double vectors) {
+  // What the lanes of a row of C take, in vectors of a full register tile. A vector of 16 registers
+  // leaves so few accumulators beside it that they wait for each other, and a number of the core is
+  // loaded for few multiply-adds. Of what is left beside whole vectors, LIBXSMM works on half a
+  // vector and on single lanes, each in a pass that takes as long as one with a lone vector.
+  double Passes(int64_t lanes) const {
     constexpr double kCost[] = {0, 1.8, 2.76, 3.4};
-    const auto rest = static_cast<int64_t>(vectors) % 4;
-    return vectors - static_cast<double>(rest) + kCost[rest];
+    constexpr double kLonePass = 2.4;
+    const int64_t vectors = lanes / lanes_, half = std::max<int64_t>(1, lanes_ / 2);
+    const int64_t rest = lanes % lanes_;
+    return static_cast<double>(vectors - vectors % 4) + kCost[vectors % 4] +
+           kLonePass * static_cast<double>(rest / half + rest % half);
   }
 
   const FusedMachine& machine_;
