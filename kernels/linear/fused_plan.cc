@@ -81,7 +81,10 @@ class CycleModel {
   // The factor for working in `slot_bytes`.
   double BeyondL2(int64_t slot_bytes) const {
     const int64_t l2 = machine_.l2_bytes;
-    if (narrow_) return slot_bytes > 2 * l2 ? 1.10 : slot_bytes > l2 ? 1.03 : 1;
+    // More with all cores at work: they share the next cache.
+    if (narrow_) {
+      return slot_bytes > 4 * l2 ? 1.25 : slot_bytes > l2 * 3 / 2 ? 1.13 : slot_bytes > l2 ? 1.03 : 1;
+    }
     if (slot_bytes > 6 * l2) return 1.38;
     if (slot_bytes > 2 * l2) return 1.06;
     return slot_bytes > l2 * 3 / 4 ? 1.02 : 1;
