@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "benchmarks/cell.h"
 #include "benchmarks/memory_meter.h"
+#include "benchmarks/reference.h"
 
 namespace ttbench {
 namespace {
@@ -95,6 +99,45 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnTwoThreads) {
                                variant().WhyPeaksUnmodelled(problem).empty()),
               "")
         << Name(phase);
+  }
+}
+
+// Random layers, right and to the byte, from a fixed seed; a failure says how to run its cell
+// alone.
+TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnRandomLayers) {
+  std::mt19937_64 random(13);
+  auto between = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
+  };
+  for (int i = 0; i < 40; ++i) {
+    const int64_t cores = between(2, 6), largest = cores <= 3 ? 9 : 4;
+    Modes in(cores), out(cores);
+    for (int64_t k = 0; k < cores; ++k) {
+      in[k] = between(1, largest);
+      out[k] = between(1, largest);
+    }
+    // Clipped where the modes allow less, so that ranks differ.
+    const int64_t rank = between(1, 12);
+    const Phase phase = between(0, 3) == 0 ? Phase::kInference : Phase::kTrain;
+    const LinearProblem problem{TtShape::Uniform(in, out, rank), between(1, 100), phase,
+                                kDTypes[between(0, kDTypes.size() - 1)],
+                                std::array<int64_t, 4>{1, 2, 3, 8}[between(0, 3)]};
+    if (!variant().WhyUnsupported(problem).empty()) continue;
+    // A gradient of one element is a sum that may cancel, and in bfloat16 the roundings of its
+    // terms are large beside it.
+    bool single = false;
+    for (int64_t k = 0; k < cores; ++k) single |= Product(problem.shape.CoreSizes(k)) == 1;
+    if (single && problem.dtype == DType::kBFloat16) continue;
+    const Cell cell{variant().name(), variant().is_dense(), problem, rank, "cpu"};
+    SCOPED_TRACE("bazel run //benchmarks:sweep -- " + cell.Flags() +
+                 " --seed=" + std::to_string(kSeed));
+    at::set_num_threads(static_cast<int>(problem.threads));
+    const LinearReference reference = MakeReference(problem, kSeed);
+    const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0, &reference);
+    EXPECT_EQ(CompareWithModel(measured, PredictLinearCost(variant(), problem),
+                               variant().WhyPeaksUnmodelled(problem).empty()),
+              "");
+    EXPECT_LE(measured.max_relative_error, Tolerance(problem));
   }
 }
 

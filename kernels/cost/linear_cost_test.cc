@@ -185,6 +185,16 @@ TEST_P(CubicCostTest, Naive) {
   EXPECT_EQ(cost.bytes.forward_peak, 4 * (joined + c.matrix() + std::max(c.matrix(), c.x())));
 }
 
+// Kept: the two cores joined, r d^4. In bfloat16 all cores are first copied to float32, in which
+// the joined ones then are; the copies are kept to join them backward.
+TEST_P(CubicCostTest, FusedPanelHolds) {
+  const Cubic c = GetParam();
+  const int64_t joined = c.r * c.d * c.d * c.d * c.d;
+  EXPECT_EQ(Predict("fused-panel", c.shape(), c.b).bytes.held, 4 * (c.x() + joined));
+  EXPECT_EQ(Predict("fused-panel", c.shape(), c.b, Phase::kTrain, DType::kBFloat16).bytes.held,
+            2 * c.x() + 4 * (joined + c.cores()));
+}
+
 // A multiply-add is two operations; the backward of a product is two products of the same size.
 TEST_P(CubicCostTest, Flops) {
   const Cubic c = GetParam();

@@ -123,9 +123,10 @@ Tape::Tape(Ledger* ledger, int64_t element_bytes, bool with_grad, int64_t thread
 
 Tape::~Tape() = default;
 
-Tensor Tape::New(std::string name, Sizes sizes, const Sizes& order) {
+Tensor Tape::New(std::string name, Sizes sizes, const Sizes& order, int64_t element_bytes) {
   Tensor t;
-  t.buffer_ = ledger_->Allocate(std::move(name), CheckedMul(Product(sizes), element_bytes_));
+  t.buffer_ = ledger_->Allocate(std::move(name), CheckedMul(Product(sizes), element_bytes));
+  t.element_bytes_ = element_bytes;
   t.strides_.resize(sizes.size());
   int64_t stride = 1;
   for (int64_t dim : order) {
@@ -137,9 +138,13 @@ Tensor Tape::New(std::string name, Sizes sizes, const Sizes& order) {
 }
 
 Tensor Tape::Empty(std::string name, Sizes sizes) {
+  return Empty(std::move(name), std::move(sizes), element_bytes_);
+}
+
+Tensor Tape::Empty(std::string name, Sizes sizes, int64_t element_bytes) {
   Sizes order(sizes.size());
   std::iota(order.rbegin(), order.rend(), 0);
-  return New(std::move(name), std::move(sizes), order);
+  return New(std::move(name), std::move(sizes), order, element_bytes);
 }
 
 Tensor Tape::Leaf(std::string name, Sizes sizes) {
@@ -174,6 +179,7 @@ Tensor Tape::View(const Tensor& a, Sizes sizes, Sizes strides) {
   view.buffer_ = a.buffer_;
   view.sizes_ = std::move(sizes);
   view.strides_ = std::move(strides);
+  view.element_bytes_ = a.element_bytes_;
   return view;
 }
 
@@ -198,10 +204,10 @@ void Tape::Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Te
 Tensor Tape::Copy(const Tensor& source, Sizes sizes, const std::string& name) {
   // A transposed matrix is copied block by block, by way of one block.
   constexpr int64_t kBlock = 60;
-  Tensor copy = Empty(name, std::move(sizes));
+  Tensor copy = Empty(name, std::move(sizes), source.element_bytes_);
   if (source.dim() == 2 && source.strides_[0] == 1 && source.strides_[1] == source.sizes_[0] &&
       source.numel() >= kBlock * kBlock) {
-    Empty("block of a transposing copy", {kBlock, kBlock});
+    Empty("block of a transposing copy", {kBlock, kBlock}, source.element_bytes_);
   }
   return copy;
 }
@@ -236,8 +242,19 @@ Tensor Tape::Reshape(const Tensor& a, Sizes sizes, const std::string& name) {
 Tensor Tape::Contiguous(const Tensor& a, const std::string& name) {
   if (IsContiguous(a)) return a;
   Tensor out = Copy(a, a.sizes_, name);
+  if (!a.requires_grad()) return out;  // Of a tensor without history, as a Function sees it.
   Record(&out, {a}, {},
          [](const Tensor& grad, const std::vector<Tensor>&) { return std::vector<Tensor>{grad}; });
+  return out;
+}
+
+Tensor Tape::Cast(const Tensor& a, int64_t element_bytes, const std::string& name) {
+  Tensor out = Empty(name, a.sizes_, element_bytes);
+  out.strides_ = a.strides_;
+  Record(&out, {a}, {},
+         [this, back = a.element_bytes_](const Tensor& grad, const std::vector<Tensor>&) {
+           return std::vector<Tensor>{Cast(grad, back, grad.name() + ", cast")};
+         });
   return out;
 }
 
@@ -256,7 +273,7 @@ Tensor Tape::Expand(const Tensor& a, Sizes sizes) {
 Tensor Tape::Sum(const Tensor& a, const Sizes& dims, const std::string& name) {
   Sizes sizes = a.sizes_;
   for (int64_t dim : dims) sizes[dim] = 1;
-  Tensor out = Empty(name, std::move(sizes));
+  Tensor out = Empty(name, std::move(sizes), a.element_bytes_);
   Record(&out, {a}, {}, [this, back = a.sizes_](const Tensor& grad, const std::vector<Tensor>&) {
     return std::vector<Tensor>{Expand(grad, back)};
   });
@@ -280,7 +297,7 @@ Tensor Tape::Mul(const Tensor& a, const Tensor& b, const std::string& name) {
     if (b.sizes_[i] != sizes[i]) strides[1][i] = 0;
   }
   Sizes order = ElementwiseOrder(sizes, strides);
-  Tensor out = New(name, std::move(sizes), order);
+  Tensor out = New(name, std::move(sizes), order, a.element_bytes_);
   AddFlops(out.numel());
   Record(&out, {a, b}, {a.Detach(), b.Detach()},
          [this](const Tensor& grad, const std::vector<Tensor>& saved) {
@@ -297,13 +314,13 @@ Tensor Tape::Mm(const Tensor& a, const Tensor& b, const std::string& name) {
   if (a.dim() != 2 || b.dim() != 2 || a.size(1) != b.size(0)) {
     throw std::logic_error("cost tape: mm of " + a.name() + " and " + b.name());
   }
-  Tensor out = Empty(name, {a.size(0), b.size(1)});
+  Tensor out = Empty(name, {a.size(0), b.size(1)}, a.element_bytes_);
   AddFlops(CheckedMul(2 * a.size(1), out.numel()));
   {
     // Operands that BLAS cannot address are copied for the product's duration.
     Tensor a_copy, b_copy;
-    if (!BlasAddresses(a)) a_copy = Empty(a.name() + ", copied by mm", a.sizes_);
-    if (!BlasAddresses(b)) b_copy = Empty(b.name() + ", copied by mm", b.sizes_);
+    if (!BlasAddresses(a)) a_copy = Empty(a.name() + ", copied by mm", a.sizes_, a.element_bytes_);
+    if (!BlasAddresses(b)) b_copy = Empty(b.name() + ", copied by mm", b.sizes_, b.element_bytes_);
   }
   Record(&out, {a, b}, {a.Detach(), b.Detach()},
          [this](const Tensor& grad, const std::vector<Tensor>& saved) {
@@ -327,7 +344,7 @@ Tensor Tape::Bmm(const Tensor& a, const Tensor& b, const std::string& name) {
   if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1)) {
     throw std::logic_error("cost tape: bmm of " + a.name() + " and " + b.name());
   }
-  Tensor out = Empty(name, {a.size(0), a.size(1), b.size(2)});
+  Tensor out = Empty(name, {a.size(0), a.size(1), b.size(2)}, a.element_bytes_);
   AddFlops(CheckedMul(2 * a.size(2), out.numel()));
   Record(&out, {a, b}, {a.Detach(), b.Detach()},
          [this](const Tensor& grad, const std::vector<Tensor>& saved) {
@@ -387,13 +404,14 @@ Tensor Tape::InnerProduct(const Tensor& a, const Tensor& b, int64_t numel,
   AddFlops(CheckedMul(2, numel));
   if (IsContiguous(a) && IsContiguous(b)) {
     const Tensor flat_a = Reshape(a, {numel}, ""), flat_b = Reshape(b, {numel}, "");
-    Tensor out = Empty(name, {1});
+    Tensor out = Empty(name, {1}, a.element_bytes_);
     Record(&out, {flat_a, flat_b}, {flat_a.Detach(), flat_b.Detach()},
            [this](const Tensor&, const std::vector<Tensor>& saved) {
              std::vector<Tensor> grads;
              for (const Tensor* other : {&saved[0], &saved[1]}) {
                AddFlops(CheckedMul(2, other->numel()));
-               grads.push_back(Empty("d(" + other->name() + ")", other->sizes_));
+               grads.push_back(
+                   Empty("d(" + other->name() + ")", other->sizes_, other->element_bytes_));
              }
              return grads;
            });

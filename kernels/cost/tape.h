@@ -35,6 +35,7 @@ class Tensor {
   int64_t size(int64_t dim) const { return sizes_[dim]; }
   int64_t dim() const { return static_cast<int64_t>(sizes_.size()); }
   int64_t numel() const;
+  int64_t element_bytes() const { return element_bytes_; }
   bool requires_grad() const { return grad_fn_ != nullptr; }
   const std::string& name() const { return buffer_->name(); }
   const Ledger::Handle& buffer() const { return buffer_; }
@@ -45,18 +46,22 @@ class Tensor {
   friend class Tape;
   Ledger::Handle buffer_;
   Sizes sizes_, strides_;
+  int64_t element_bytes_ = 0;
   std::shared_ptr<Node> grad_fn_;  // For a leaf: the node that accumulates its gradient.
 };
 
 class Tape {
  public:
-  // Every element takes element_bytes; with_grad: operators record nodes; threads: how many a
-  // kernel of ours will share its work among, each with scratch of its own.
+  // element_bytes: of leaves, and of what is made from them but by Cast; with_grad: operators
+  // record nodes; threads: how many a kernel of ours will share its work among, each with scratch
+  // of its own.
   Tape(Ledger* ledger, int64_t element_bytes, bool with_grad, int64_t threads = 1);
   ~Tape();
 
-  // A new tensor, contiguous. A leaf with requires_grad has its gradient kept by the tape.
+  // A new tensor, contiguous; of the tape's elements unless told. A leaf with requires_grad has its
+  // gradient kept by the tape.
   Tensor Empty(std::string name, Sizes sizes);
+  Tensor Empty(std::string name, Sizes sizes, int64_t element_bytes);
   Tensor Leaf(std::string name, Sizes sizes);
   // The leaf's gradient after Backward(); undefined before.
   Tensor Gradient(const Tensor& leaf) const;
@@ -68,6 +73,8 @@ class Tape {
   Tensor Transpose(const Tensor& a) { return Permute(a, {1, 0}); }
   Tensor Reshape(const Tensor& a, Sizes sizes, const std::string& name);
   Tensor Contiguous(const Tensor& a, const std::string& name);
+  // Tensor::to(another dtype) of a tensor whose elements fill its memory: a copy, laid out alike.
+  Tensor Cast(const Tensor& a, int64_t element_bytes, const std::string& name);
   Tensor Expand(const Tensor& a, Sizes sizes);  // New sizes for dimensions of size 1.
   Tensor Sum(const Tensor& a, const Sizes& dims, const std::string& name);  // keepdim
   Tensor Mul(const Tensor& a, const Tensor& b, const std::string& name);    // Broadcasting.
@@ -101,7 +108,7 @@ class Tape {
 
  private:
   friend struct Node;
-  Tensor New(std::string name, Sizes sizes, const Sizes& order);
+  Tensor New(std::string name, Sizes sizes, const Sizes& order, int64_t element_bytes);
   // A contiguous copy of the elements of `source`, in the shape `sizes`.
   Tensor Copy(const Tensor& source, Sizes sizes, const std::string& name);
   Tensor View(const Tensor& a, Sizes sizes, Sizes strides);

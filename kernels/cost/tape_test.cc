@@ -150,6 +150,14 @@ TEST(TapeTest, ContiguousCopiesOnlyWhatIsNot) {
   EXPECT_GT(copies, 50);
 }
 
+TEST(TapeTest, CopiesWhatHasNoHistoryWithout) {
+  Ledger ledger;
+  Tape tape(&ledger, 4, /*with_grad=*/true);
+  const Tensor transposed = tape.Transpose(tape.Leaf("leaf", {5, 7}));
+  EXPECT_FALSE(tape.Contiguous(transposed.Detach(), "copy").requires_grad());
+  EXPECT_TRUE(tape.Contiguous(transposed, "copy").requires_grad());
+}
+
 // The output's layout follows the operands': its order of dimensions is theirs, dimensions that are
 // broadcast having no say.
 TEST(TapeTest, LaysOutAProductAsLibTorchDoes) {
@@ -201,6 +209,24 @@ TEST(TapeTest, ExpandsWithStrideZero) {
   const at::Tensor real = at::empty({1, 3, 1}).expand({5, 3, 2});
   ExpectSameLayout(expanded, real);
   EXPECT_EQ(ledger.live_bytes(), 3 * 4);
+}
+
+TEST(TapeTest, CastsIntoAnEqualLayoutAndBack) {
+  Ledger ledger;
+  Tape tape(&ledger, 2, /*with_grad=*/true);
+  const Tensor leaf = tape.Leaf("leaf", {5, 7});
+  {
+    const Tensor wide = tape.Cast(tape.Transpose(leaf), 4, "wide");
+    ExpectSameLayout(wide, at::empty({5, 7}, at::kBFloat16).t().to(at::kFloat));
+    EXPECT_EQ(wide.buffer()->bytes(), 4 * 5 * 7);
+    // What is made from it has its elements.
+    const Tensor other = tape.Cast(tape.Leaf("other", {5, 3}), 4, "other, wide");
+    const Tensor y = tape.Mm(wide, other, "y");
+    EXPECT_EQ(y.buffer()->bytes(), 4 * 7 * 3);
+    tape.RunBackward(y, tape.Empty("dy", {7, 3}, 4));
+  }
+  EXPECT_EQ(tape.Gradient(leaf).element_bytes(), 2);
+  EXPECT_EQ(tape.Gradient(leaf).buffer()->bytes(), 2 * 5 * 7);
 }
 
 TEST(TapeTest, CountsAMultiplyAddAsTwoOperations) {

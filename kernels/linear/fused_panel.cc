@@ -4,7 +4,7 @@
 //
 // The cores on either side of a cut are joined into two (autograd goes back through that), and
 // panel_kernel.h does the rest. Held beyond x: the joined cores, r d^4 elements for three cubic
-// cores.
+// cores. In bfloat16 the cores are joined in float32, from copies that are held as well.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -39,13 +39,75 @@ void InParallel(int64_t count, const F& f) {
   });
 }
 
+// Calls with an Element of the tensor's type.
 template <typename F>
-void WithReal(const at::Tensor& x, const F& f) {
-  TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble,
-              "fused-panel: x must be float32 or float64, not ", x.scalar_type());
-  x.scalar_type() == at::kFloat ? f(float()) : f(double());
+void WithElement(const at::Tensor& x, const F& f) {
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      return f(float());
+    case at::kDouble:
+      return f(double());
+    case at::kBFloat16:
+      return f(BFloat16());
+    default:
+      TORCH_CHECK(false, "fused-panel: x must be float32, float64 or bfloat16, not ",
+                  x.scalar_type());
+  }
 }
 
+at::ScalarType RealOf(at::ScalarType dtype) { return dtype == at::kBFloat16 ? at::kFloat : dtype; }
+int64_t RealBytes(int64_t element_bytes) { return std::max<int64_t>(element_bytes, sizeof(float)); }
+
+template <typename Element>
+const Element* ConstData(const at::Tensor& tensor) {
+  return static_cast<const Element*>(tensor.const_data_ptr());
+}
+template <typename Element>
+Element* MutableData(at::Tensor& tensor) {
+  return static_cast<Element*>(tensor.mutable_data_ptr());
+}
+
+// The scratch of a pass, in the order in which it is allocated.
+std::vector<std::pair<const char*, int64_t>> ScratchElements(const PanelPlan& plan) {
+  std::vector<std::pair<const char*, int64_t>> elements = {
+      {"panels of all threads", plan.slots * plan.slot_elements}};
+  if (plan.pass == FusedPass::kBackward) {
+    elements.emplace_back("left core gradients of all threads",
+                          plan.slots * plan.gradient_elements);
+  }
+  if (plan.widened_elements > 0) {
+    elements.emplace_back("rows in float32", plan.widened_elements);
+  }
+  return elements;
+}
+
+struct Scratch {
+  Scratch(const PanelPlan& plan, at::ScalarType dtype) {
+    for (const auto& [name, elements] : ScratchElements(plan)) {
+      tensors.push_back(at::empty({elements}, at::TensorOptions().dtype(dtype)));
+    }
+  }
+  template <typename Real>
+  PanelScratch<Real> Pointers(const PanelPlan& plan) {
+    PanelScratch<Real> pointers;
+    pointers.slots = MutableData<Real>(tensors[0]);
+    if (plan.pass == FusedPass::kBackward) pointers.gradients = MutableData<Real>(tensors[1]);
+    if (plan.widened_elements > 0) pointers.widened = MutableData<Real>(tensors.back());
+    return pointers;
+  }
+  std::vector<at::Tensor> tensors;
+};
+
+std::vector<cost::Tensor> TraceScratch(cost::Tape& tape, const PanelPlan& plan,
+                                       int64_t real_bytes) {
+  std::vector<cost::Tensor> scratch;
+  for (const auto& [name, elements] : ScratchElements(plan)) {
+    scratch.push_back(tape.Empty(name, {elements}, real_bytes));
+  }
+  return scratch;
+}
+
+// x is of any Element; left and right are of its PanelReal.
 class PanelLinear : public torch::autograd::Function<PanelLinear> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const TtShape& joined,
@@ -55,16 +117,15 @@ class PanelLinear : public torch::autograd::Function<PanelLinear> {
                      right = right_any.contiguous();
     context->save_for_backward({x, left, right});
     at::Tensor y = at::empty({x.size(0), joined.out_features()}, x.options());
-    WithReal(x, [&](auto zero) {
-      using Real = decltype(zero);
-      const PanelPlan plan =
-          PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Real), FusedPass::kForward);
-      at::Tensor slots = at::empty({plan.slots * plan.slot_elements}, x.options());
-      InParallel(plan.slots, [&, out = y.mutable_data_ptr<Real>(),
-                              scratch = slots.mutable_data_ptr<Real>()](int64_t slot) {
-        PanelForward(plan, slot, left.const_data_ptr<Real>(), right.const_data_ptr<Real>(),
-                     x.const_data_ptr<Real>(), out, scratch);
-      });
+    WithElement(x, [&](auto element) {
+      using Element = decltype(element);
+      using Real = PanelReal<Element>;
+      const PanelPlan plan = PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Element),
+                                        FusedPass::kForward);
+      Scratch scratch(plan, left.scalar_type());
+      PanelForward(plan, ConstData<Real>(left), ConstData<Real>(right), ConstData<Element>(x),
+                   MutableData<Element>(y), scratch.Pointers<Real>(plan),
+                   [](int64_t count, const auto& f) { InParallel(count, f); });
     });
     return y;
   }
@@ -77,23 +138,18 @@ class PanelLinear : public torch::autograd::Function<PanelLinear> {
                          {left.size(3)});
     const at::Tensor dy = grads[0].contiguous();
     at::Tensor dx = at::empty(x.sizes(), x.options());
-    at::Tensor dleft = at::empty(left.sizes(), x.options());
-    at::Tensor dright = at::empty(right.sizes(), x.options());
-    WithReal(x, [&](auto zero) {
-      using Real = decltype(zero);
-      const PanelPlan plan =
-          PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Real), FusedPass::kBackward);
-      at::Tensor slots = at::empty({plan.slots * plan.slot_elements}, x.options());
-      at::Tensor gradients = at::empty({plan.slots * plan.gradient_elements}, x.options());
-      Real* const sums = gradients.mutable_data_ptr<Real>();
-      InParallel(plan.slots,
-                 [&, out = dx.mutable_data_ptr<Real>(), right_out = dright.mutable_data_ptr<Real>(),
-                  scratch = slots.mutable_data_ptr<Real>()](int64_t slot) {
-                   PanelBackward(plan, slot, left.const_data_ptr<Real>(),
-                                 right.const_data_ptr<Real>(), x.const_data_ptr<Real>(),
-                                 dy.const_data_ptr<Real>(), out, right_out, scratch, sums);
-                 });
-      WriteLeftGradient(plan, sums, dleft.mutable_data_ptr<Real>());
+    at::Tensor dleft = at::empty(left.sizes(), left.options());
+    at::Tensor dright = at::empty(right.sizes(), right.options());
+    WithElement(x, [&](auto element) {
+      using Element = decltype(element);
+      using Real = PanelReal<Element>;
+      const PanelPlan plan = PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Element),
+                                        FusedPass::kBackward);
+      Scratch scratch(plan, left.scalar_type());
+      PanelBackward(plan, ConstData<Real>(left), ConstData<Real>(right), ConstData<Element>(x),
+                    ConstData<Element>(dy), MutableData<Element>(dx), MutableData<Real>(dleft),
+                    MutableData<Real>(dright), scratch.Pointers<Real>(plan),
+                    [](int64_t count, const auto& f) { InParallel(count, f); });
     });
     return {at::Tensor(), dx, dleft, dright};
   }
@@ -111,54 +167,58 @@ class FusedPanel : public LinearVariant {
            std::to_string(plan.outer * plan.rows) + " inputs by " + std::to_string(plan.right_out) +
            " outputs";
   }
-  std::string WhyUnsupported(const LinearProblem& problem) const override {
-    return problem.dtype == DType::kBFloat16 ? "the panel path has no bfloat16 products" : "";
-  }
+  // In bfloat16 the cores are joined in float32, so that no product is oneDNN's.
+  std::string WhyPeaksUnmodelled(const LinearProblem&) const override { return ""; }
 
   at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
                      at::TensorList cores) const override {
     const int64_t cut = Cut(shape);
-    const at::Tensor left = JoinCores(shape, {0, cut}, cores);
-    const at::Tensor right = JoinCores(shape, {cut, shape.cores()}, cores);
+    std::vector<at::Tensor> wide;
+    for (const at::Tensor& core : cores) wide.push_back(core.to(RealOf(core.scalar_type())));
+    const at::Tensor left = JoinCores(shape, {0, cut}, wide);
+    const at::Tensor right = JoinCores(shape, {cut, shape.cores()}, wide);
     return PanelLinear::apply(JoinedShape(shape, cut), x, left, right);
   }
 
   cost::Tensor Trace(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x,
                      const std::vector<cost::Tensor>& cores) const override {
     const int64_t cut = Cut(shape), batch = x.size(0), threads = tape.threads();
+    const int64_t element_bytes = x.element_bytes(), real_bytes = RealBytes(element_bytes);
     const TtShape joined = JoinedShape(shape, cut);
-    const cost::Tensor left = JoinCores(tape, shape, {0, cut}, cores, "joined left cores");
+    std::vector<cost::Tensor> wide;
+    for (const cost::Tensor& core : cores) {
+      wide.push_back(element_bytes == real_bytes
+                         ? core
+                         : tape.Cast(core, real_bytes, core.name() + " in float32"));
+    }
+    const cost::Tensor left = JoinCores(tape, shape, {0, cut}, wide, "joined left cores");
     const cost::Tensor right =
-        JoinCores(tape, shape, {cut, shape.cores()}, cores, "joined right cores");
+        JoinCores(tape, shape, {cut, shape.cores()}, wide, "joined right cores");
     const cost::Tensor left_copy = tape.Contiguous(left.Detach(), "joined left cores, contiguous");
     const cost::Tensor right_copy =
         tape.Contiguous(right.Detach(), "joined right cores, contiguous");
-    const int64_t real_bytes = cores[0].buffer()->bytes() / std::max<int64_t>(1, cores[0].numel());
     auto plan_for = [=](FusedPass pass) {
-      return PlanPanels(joined, batch, threads, real_bytes, pass);
+      return PlanPanels(joined, batch, threads, element_bytes, pass);
     };
-    const int64_t rebuild = CheckedMul(2, joined.rebuild_macs());
+    const int64_t block = std::max<int64_t>(1, plan_for(FusedPass::kForward).block);
+    const int64_t blocks = std::max<int64_t>(1, (batch + block - 1) / block);
+    const int64_t rebuild = CheckedMul(2 * blocks, joined.rebuild_macs());
     const int64_t multiply = CheckedMul(2, CheckedMul(batch, shape.dense_parameters()));
     return tape.Custom(
         {x, left, right}, {x, left_copy, right_copy},
         [&] {
           cost::Tensor y = tape.Empty("y", {batch, shape.out_features()});
-          const PanelPlan plan = plan_for(FusedPass::kForward);
-          const cost::Tensor slots =
-              tape.Empty("panels of all threads", {plan.slots * plan.slot_elements});
+          const auto scratch = TraceScratch(tape, plan_for(FusedPass::kForward), real_bytes);
           tape.AddFlops(CheckedAdd(rebuild, multiply));
           return y;
         },
         [=, &tape](const cost::Tensor&, const std::vector<cost::Tensor>& saved) {
           std::vector<cost::Tensor> out;
           for (const cost::Tensor& input : saved) {
-            out.push_back(tape.Empty("d(" + input.name() + ")", input.sizes()));
+            out.push_back(
+                tape.Empty("d(" + input.name() + ")", input.sizes(), input.element_bytes()));
           }
-          const PanelPlan plan = plan_for(FusedPass::kBackward);
-          const cost::Tensor slots =
-              tape.Empty("panels of all threads", {plan.slots * plan.slot_elements});
-          const cost::Tensor gradients = tape.Empty("left core gradients of all threads",
-                                                    {plan.slots * plan.gradient_elements});
+          const auto scratch = TraceScratch(tape, plan_for(FusedPass::kBackward), real_bytes);
           tape.AddFlops(CheckedAdd(CheckedMul(3, rebuild), CheckedMul(2, multiply)));
           return out;
         });

@@ -56,25 +56,46 @@ TEST_P(FusedTest, BytesAreTheModelsAndResultsRightOnAnyNumberOfThreads) {
   }
 }
 
+// More rows than a block of them that bfloat16 is widened by.
+TEST_P(FusedTest, BytesAreTheModelsAndResultsRightForManyRowsOfBFloat16) {
+  for (const int threads : {1, 2, 8}) {
+    at::set_num_threads(threads);
+    for (const TtShape& shape : {TtShape::Cube(2, 6, 35), TtShape({3, 4, 5}, {5, 4, 3}, {4, 6})}) {
+      const LinearProblem problem{shape, 700, Phase::kTrain, DType::kBFloat16, threads};
+      ASSERT_EQ(variant().WhyUnsupported(problem), "");
+      EXPECT_EQ(variant().WhyPeaksUnmodelled(problem), "");
+      const LinearReference reference = MakeReference(problem, kSeed);
+      const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0, &reference);
+      EXPECT_EQ(CompareWithModel(measured, PredictLinearCost(variant(), problem)), "");
+      EXPECT_LE(measured.max_relative_error, Tolerance(problem));
+    }
+  }
+}
+
 TEST_P(FusedTest, RepeatsBitForBitOnAnyNumberOfThreads) {
   const TtShape shape({6, 5, 7}, {4, 9, 8}, {7, 5});
-  for (const int threads : {1, 2, 3, 8}) {
-    at::set_num_threads(threads);
-    std::vector<at::Tensor> inputs = {at::rand({150, shape.in_features()})};
-    for (int64_t k = 0; k < shape.cores(); ++k) inputs.push_back(at::rand(shape.CoreSizes(k)));
-    const at::Tensor dy = at::rand({150, shape.out_features()});
-    std::vector<at::Tensor> first;
-    for (int run = 0; run < 5; ++run) {
-      for (at::Tensor& input : inputs) {
-        input.requires_grad_();
-        input.mutable_grad() = at::Tensor();
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    for (const int threads : {1, 2, 3, 8}) {
+      SCOPED_TRACE(std::string(c10::toString(dtype)) + " t" + std::to_string(threads));
+      at::set_num_threads(threads);
+      std::vector<at::Tensor> inputs = {at::rand({250, shape.in_features()}, dtype)};
+      for (int64_t k = 0; k < shape.cores(); ++k) {
+        inputs.push_back(at::rand(shape.CoreSizes(k), dtype));
       }
-      std::vector<at::Tensor> results = {
-          variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1))};
-      torch::autograd::backward({results[0]}, {dy});
-      for (const at::Tensor& input : inputs) results.push_back(input.grad());
-      if (run == 0) first = results;
-      for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(results[i].equal(first[i])) << i;
+      const at::Tensor dy = at::rand({250, shape.out_features()}, dtype);
+      std::vector<at::Tensor> first;
+      for (int run = 0; run < 5; ++run) {
+        for (at::Tensor& input : inputs) {
+          input.requires_grad_();
+          input.mutable_grad() = at::Tensor();
+        }
+        std::vector<at::Tensor> results = {
+            variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1))};
+        torch::autograd::backward({results[0]}, {dy});
+        for (const at::Tensor& input : inputs) results.push_back(input.grad());
+        if (run == 0) first = results;
+        for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(results[i].equal(first[i])) << i;
+      }
     }
   }
 }

@@ -11,15 +11,19 @@ namespace {
 // Rows of x in a product.
 constexpr int64_t kBatchRows = 240;
 
+int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 int64_t RoundUpToLine(int64_t elements, int64_t real_bytes) {
-  const int64_t line = 64 / real_bytes;
-  return (elements + line - 1) / line * line;
+  return RoundUp(elements, 64 / real_bytes);
 }
 
 }  // namespace
 
-PanelPlan PlanPanels(const TtShape& two_cores, int64_t batch, int64_t threads, int64_t real_bytes,
-                     FusedPass pass, const FusedMachine& machine) {
+PanelPlan PlanPanels(const TtShape& two_cores, int64_t batch, int64_t threads,
+                     int64_t element_bytes, FusedPass pass, const FusedMachine& machine) {
+  const int64_t real_bytes = std::max<int64_t>(element_bytes, sizeof(float));
   PanelPlan plan;
   plan.pass = pass;
   plan.batch = batch;
@@ -29,6 +33,10 @@ PanelPlan PlanPanels(const TtShape& two_cores, int64_t batch, int64_t threads, i
   plan.right_out = two_cores.m(1);
   plan.rank = two_cores.right_rank(0);
   const bool backward = pass == FusedPass::kBackward;
+  const bool widens = element_bytes < real_bytes;
+  // Rebuilding takes r multiply-adds an element of the matrix (3 r in the backward), multiplying
+  // one for each row (two): with 8 r rows, an eighth (three sixteenths) of the work.
+  plan.block = widens ? std::min(batch, RoundUp(8 * plan.rank, kBatchRows)) : batch;
   const int64_t panel = std::max<int64_t>(1, machine.l2_bytes / 3 / real_bytes);
   const int64_t shared = backward ? plan.right_in : plan.left_out;
   plan.slots = std::max<int64_t>(1, std::min(threads, shared));
@@ -40,7 +48,7 @@ PanelPlan PlanPanels(const TtShape& two_cores, int64_t batch, int64_t threads, i
   const double lines = static_cast<double>(panel / plan.right_out);
   const double r = static_cast<double>(plan.rank * (backward ? 3 : 1));
   const double best_outer =
-      std::sqrt(2 * lines * r / static_cast<double>(std::max<int64_t>(1, batch)));
+      std::sqrt(2 * lines * r / static_cast<double>(std::max<int64_t>(1, plan.block)));
   plan.outer =
       std::clamp(std::max(static_cast<int64_t>(best_outer), panel / plan.right_out / own_rows),
                  int64_t{1}, most_outer);
@@ -52,12 +60,16 @@ PanelPlan PlanPanels(const TtShape& two_cores, int64_t batch, int64_t threads, i
         panel_elements + RoundUpToLine(plan.rank * plan.rows * plan.right_out, real_bytes);
     plan.gradient_elements = RoundUpToLine(plan.left_in * plan.left_out * plan.rank, real_bytes);
   }
+  if (widens) {
+    const int64_t row_elements = (backward ? 2 : 1) * plan.in_features() + plan.out_features();
+    plan.widened_elements = CheckedMul(plan.block, row_elements);
+  }
   return plan;
 }
 
 template <typename Real>
-void PanelForward(const PanelPlan& plan, int64_t slot, const Real* left, const Real* right,
-                  const Real* x, Real* y, Real* slots) {
+void PanelForwardSlot(const PanelPlan& plan, int64_t slot, int64_t count, const Real* left,
+                      const Real* right, const Real* x, Real* y, Real* slots) {
   Real* panel = slots + slot * plan.slot_elements;
   const int64_t in = plan.in_features(), out = plan.out_features(), m = plan.right_out;
   const int64_t begin = plan.left_out * slot / plan.slots;
@@ -73,11 +85,11 @@ void PanelForward(const PanelPlan& plan, int64_t slot, const Real* left, const R
         // With all rows in the panel, the inputs of neighbouring i_L are one run.
         const int64_t runs = rows == plan.right_in ? 1 : outer;
         const int64_t depth = outer * rows / runs;
-        for (int64_t b = 0; b < plan.batch; b += kBatchRows) {
+        for (int64_t b = 0; b < count; b += kBatchRows) {
           for (int64_t run = 0; run < runs; ++run) {
             const bool more = row > 0 || i + run > 0;
             const SmallGemm<Real> multiply(
-                {std::min(kBatchRows, plan.batch - b), m, depth, in, m, out, false, more});
+                {std::min(kBatchRows, count - b), m, depth, in, m, out, false, more});
             multiply(x + b * in + (i + run) * plan.right_in + row, panel + run * depth * m,
                      y + b * out + j * m);
           }
@@ -88,16 +100,16 @@ void PanelForward(const PanelPlan& plan, int64_t slot, const Real* left, const R
 }
 
 template <typename Real>
-void PanelBackward(const PanelPlan& plan, int64_t slot, const Real* left, const Real* right,
-                   const Real* x, const Real* dy, Real* dx, Real* dright, Real* slots,
-                   Real* gradients) {
+void PanelBackwardSlot(const PanelPlan& plan, int64_t slot, int64_t count, bool add,
+                       const Real* left, const Real* right, const Real* x, const Real* dy, Real* dx,
+                       Real* dright, Real* slots, Real* gradients) {
   const int64_t in = plan.in_features(), out = plan.out_features(), m = plan.right_out;
   const int64_t panel_elements = RoundUpToLine(plan.outer * plan.rows * m, sizeof(Real));
   Real* panel = slots + slot * plan.slot_elements;
   Real* dpanel = panel + panel_elements;
   Real* transposed = dpanel + panel_elements;  // R as [r, m_R, rows].
   Real* dleft = gradients + slot * plan.gradient_elements;
-  std::fill_n(dleft, plan.gradient_elements, Real(0));
+  if (!add) std::fill_n(dleft, plan.gradient_elements, Real(0));
   const int64_t begin = plan.right_in * slot / plan.slots;
   const int64_t end = plan.right_in * (slot + 1) / plan.slots;
   for (int64_t row = begin; row < end; row += plan.rows) {
@@ -105,9 +117,9 @@ void PanelBackward(const PanelPlan& plan, int64_t slot, const Real* left, const 
     const int64_t right_ld = plan.right_in * m;
     for (int64_t a = 0; a < plan.rank; ++a) {
       PackTile(right + a * right_ld + row * m, m, rows, m, rows, transposed + a * lanes);
-      std::fill_n(dright + a * right_ld + row * m, lanes, Real(0));
+      if (!add) std::fill_n(dright + a * right_ld + row * m, lanes, Real(0));
     }
-    if (plan.batch == 0) continue;
+    if (count == 0) continue;
     for (int64_t i = 0; i < plan.left_in; ++i) {
       for (int64_t j = 0; j < plan.left_out; j += plan.outer) {
         const int64_t outer = std::min(plan.outer, plan.left_out - j);
@@ -116,11 +128,12 @@ void PanelBackward(const PanelPlan& plan, int64_t slot, const Real* left, const 
             {outer, lanes, plan.rank, plan.rank, lanes, lanes, false, false});
         rebuild(left_rows, transposed, panel);
         const int64_t column = i * plan.right_in + row;
-        for (int64_t b = 0; b < plan.batch; b += kBatchRows) {
-          const int64_t count = std::min(kBatchRows, plan.batch - b);
-          const SmallGemm<Real> multiply({count, rows, outer * m, out, rows, in, false, j > 0});
+        for (int64_t b = 0; b < count; b += kBatchRows) {
+          const int64_t product_rows = std::min(kBatchRows, count - b);
+          const SmallGemm<Real> multiply(
+              {product_rows, rows, outer * m, out, rows, in, false, j > 0});
           multiply(dy + b * out + j * m, panel, dx + b * in + column);
-          const SmallGemm<Real> correlate({rows, m, count, in, out, m, true, b > 0});
+          const SmallGemm<Real> correlate({rows, m, product_rows, in, out, m, true, b > 0});
           for (int64_t o = 0; o < outer; ++o) {
             correlate(x + b * in + column, dy + b * out + (j + o) * m, dpanel + o * lanes);
           }
@@ -146,14 +159,16 @@ void WriteLeftGradient(const PanelPlan& plan, const Real* gradients, Real* dleft
   }
 }
 
-template void PanelForward(const PanelPlan&, int64_t, const float*, const float*, const float*,
-                           float*, float*);
-template void PanelForward(const PanelPlan&, int64_t, const double*, const double*, const double*,
-                           double*, double*);
-template void PanelBackward(const PanelPlan&, int64_t, const float*, const float*, const float*,
-                            const float*, float*, float*, float*, float*);
-template void PanelBackward(const PanelPlan&, int64_t, const double*, const double*, const double*,
-                            const double*, double*, double*, double*, double*);
+template void PanelForwardSlot(const PanelPlan&, int64_t, int64_t, const float*, const float*,
+                               const float*, float*, float*);
+template void PanelForwardSlot(const PanelPlan&, int64_t, int64_t, const double*, const double*,
+                               const double*, double*, double*);
+template void PanelBackwardSlot(const PanelPlan&, int64_t, int64_t, bool, const float*,
+                                const float*, const float*, const float*, float*, float*, float*,
+                                float*);
+template void PanelBackwardSlot(const PanelPlan&, int64_t, int64_t, bool, const double*,
+                                const double*, const double*, const double*, double*, double*,
+                                double*, double*);
 template void WriteLeftGradient(const PanelPlan&, const float*, float*);
 template void WriteLeftGradient(const PanelPlan&, const double*, double*);
 
