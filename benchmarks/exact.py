@@ -12,6 +12,9 @@ REGRESSIONS = ("now fails", "more memory", "slower", "more FLOPs")
 
 # `auto` picks by rates that every run without the baseline's calibration.csv measures anew.
 PICKS_BY_RATES = ("auto",)
+# Their tiles, and with them their modelled peaks, follow the machine's caches and vectors.
+TILED_BY_MACHINE = ("fused", "fused-panel", "auto")
+_TILED_ALIKE = ("weight_bytes", "held_bytes")
 # Of a machine with less free memory, or of a plan with other limits; not of the code.
 _LIMIT_REASONS = ("predicted to ", "ran out of ")
 _MOST_COPIES = 4
@@ -133,6 +136,8 @@ def _compared_columns(old, new, other_machine):
     # A run that measures no memory has nothing to say about it.
     measured = None not in (old.peak_bytes, new.peak_bytes)
     for column in analysis.BYTE_COLUMNS:
+        if other_machine and old.variant in TILED_BY_MACHINE and column not in _TILED_ALIKE:
+            continue
         model = column + "_model"
         had, has = (getattr(row, model) is not None for row in (old, new))
         if measured and getattr(old, column) is not None and (not other_machine or had and has):

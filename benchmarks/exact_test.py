@@ -91,6 +91,16 @@ def test_on_another_machine_only_what_is_modelled_counts():
         _compare([_row()], [modelled], other_machine=True))
 
 
+@pytest.mark.parametrize("variant", exact.TILED_BY_MACHINE)
+def test_on_another_machine_tiles_may_differ_but_not_what_is_held(variant):
+    old = _row(variant)
+    tiles = _more(old, ["forward_peak_bytes", "backward_peak_bytes", "peak_bytes"], 4096)
+    assert ("memory", "more memory") in _verdicts(_compare([old], [tiles]))
+    assert ("memory", "same") in _verdicts(_compare([old], [tiles], other_machine=True))
+    held = _more(old, ["held_bytes"], X_BYTES)
+    assert ("memory", "more memory") in _verdicts(_compare([old], [held], other_machine=True))
+
+
 def test_a_figure_that_is_no_longer_there_is_said():
     memory = _compare([_row()], [_row(held_bytes=None)])[0]
     assert memory.verdict == "ambiguous" and "no figure" in memory.words

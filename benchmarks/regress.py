@@ -239,6 +239,9 @@ class Comparison:
             self.notes.append(f"On another machine ({difference}): only figures that both sides "
                               "have a model for are compared, and no times.")
         new = rows_of(candidate, flags.filter)
+        # One crash or wrong result in any pass is one too many.
+        new.update((row.cell, row) for one in candidate for row in one.rows
+                   if row.cell in new and row.status in ("crashed", "wrong"))
         if not self._old.keys() & new.keys():
             raise Stop(_NOTHING, "The baseline and the candidate have no cell in common.")
         found = exact.compare(self._old, new, bool(difference))

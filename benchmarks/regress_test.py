@@ -160,6 +160,17 @@ def test_passes_on_both_sides_are_judged_without_running_anything(here):
     assert _findings(here / "back") == {("naive", "time"): "faster"}
 
 
+def test_a_crash_in_one_pass_of_many_is_a_regression(here):
+    rows = _rows()
+    for i in range(1, 4):
+        _write(here / "a" / f"pass-{i}", rows)
+        _write(here / "b" / f"pass-{i}", [
+            dataclasses.replace(row, status="crashed", reason="ended by SIGSEGV")
+            if i == 3 and row.variant == "naive" else row for row in rows])
+    assert _regress("--baseline=a", "--candidate=b", "--out=out") == 1
+    assert _findings(here / "out") == {("naive", "status"): "now fails"}
+
+
 MACHINE = {**synthetic.RUN["machine"], "cpu_model": "Another CPU"}
 
 
