@@ -18,7 +18,11 @@ SCHEMA = 1
 
 
 class ResultsError(Exception):
-    """The directory cannot be drawn; the message is one sentence for the user."""
+    """The directory cannot be read; the message is one sentence for the user."""
+
+
+class SchemaError(ResultsError):
+    """Its columns are not those of this version."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,15 +251,23 @@ def _read(path, kind, notes):
         raise ResultsError(f"{name} is empty: not even its header was written.")
     header = records.pop(0)[1]
     columns = [field.name for field in fields]
+    if not records and not text.endswith("\n") and header != columns:
+        raise ResultsError(f"{name} ends within its header, before the first row: the run was "
+                           "stopped as it began; run it again.")
+    if header[:1] == ["schema"] and records and records[0][1]:
+        written = records[0][1][0]
+        if written.isdecimal() and int(written) > SCHEMA:
+            raise SchemaError(f"{name} was written by a newer version, with schema {written}; this "
+                              f"one reads up to schema {SCHEMA}: use the revision that wrote it, "
+                              "which its run.json names.")
     if header != columns:
         unknown = sorted(set(header) - set(columns))
         missing = [column for column in columns if column not in header]
         what = "; ".join(filter(None, [
             unknown and "unknown: " + ", ".join(unknown),
             missing and "missing: " + ", ".join(missing)])) or "other order"
-        raise ResultsError(f"The columns of {name} are not those of schema "
-                           f"{SCHEMA} ({what}); draw it with the revision that "
-                           "wrote it.")
+        raise SchemaError(f"The columns of {name} are not those of schema "
+                          f"{SCHEMA} ({what}); use the revision that wrote it.")
     if records and not text.endswith("\n"):
         torn_line, _ = records.pop()
         notes.append(f"The last line of {name} (line {torn_line}) was cut short "
@@ -267,8 +279,8 @@ def _read(path, kind, notes):
             raise ResultsError(f"Line {line} of {name} has {len(record)} fields "
                                f"where {len(columns)} belong.")
         if record[0] != str(SCHEMA):
-            raise ResultsError(f"Line {line} of {name} has schema {record[0]!r}; "
-                               f"only schema {SCHEMA} can be drawn here.")
+            raise SchemaError(f"Line {line} of {name} has schema {record[0]!r}; "
+                              f"only schema {SCHEMA} can be read here.")
         yield line, kind(**{
             field.name: _parse(field.type, value, field.name, line, name, notes)
             for field, value in zip(fields, record)})

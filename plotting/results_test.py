@@ -61,6 +61,20 @@ def test_a_torn_last_line_is_left_out_with_a_note(directory):
     assert "line 5" in read.notes[0] and "cut short" in read.notes[0]
 
 
+def test_a_file_torn_anywhere_is_read_up_to_the_tear(directory):
+    path = os.path.join(directory, "results.csv")
+    with open(path, "rb") as file:
+        whole = file.read()
+    before = results.load(directory).rows
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
+    for length in range(ends[0], len(whole) + 1):
+        with open(path, "wb") as file:
+            file.write(whole[:length])
+        read = results.load(directory)
+        assert read.rows == before[:sum(end <= length for end in ends) - 1], length
+        assert bool(read.notes) == (length not in ends), length
+
+
 def test_a_tear_within_a_quoted_field_is_left_out_too(directory):
     _edit(directory, lambda text: text + '1,crossover,"linear/dense')
     read = results.load(directory)
@@ -78,7 +92,12 @@ def test_the_last_of_a_cell_run_twice_counts(directory):
 
 @pytest.mark.parametrize("change, words", [
     (lambda text: text.replace("held_bytes,", "kept_bytes,", 1), "unknown: kept_bytes"),
-    (lambda text: text.replace("\n1,", "\n2,", 1), "schema '2'"),
+    (lambda text: text.replace("\n1,", "\n2,", 1),
+     "newer version, with schema 2; .* up to schema 1"),
+    (lambda text: text.replace("repro\r\n1,", "repro,joules\r\n2,", 1),
+     "newer version, with schema 2"),
+    (lambda text: text.replace("\n1,", "\none,", 1), "schema 'one'"),
+    (lambda text: text[:100], "ends within its header"),
     (lambda text: text.replace(",512,train", ",many,train", 1), "column batch"),
     (lambda text: text.replace("\n1,", "\n1,more,", 1), "54 fields where 53"),
     (lambda text: "", "empty"),

@@ -1,0 +1,135 @@
+"""Merges runs: the shards of one sweep, or the runs of several machines.
+
+    bazel run //benchmarks:merge -- --out=DIR A B ...
+
+The merged directory has every row of results.csv, crossover.csv and crossover_probes.csv, and a
+run.json whose `parts` are those of the runs. A cell that two runs have is refused, with where it
+is.
+"""
+
+import argparse
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+
+from benchmarks import exact
+from plotting import results as results_lib
+
+_USAGE = 2
+# What run.json says of a machine; kept at the top where all parts agree, as plots read it there.
+_OF_THE_MACHINE = ("machine", "libtorch", "gemm_library", "cuda", "gpu")
+
+
+class MergeError(Exception):
+    """Why nothing was merged, in a sentence for the user."""
+
+
+def user_path(path):
+    """A path as the user meant it: relative to where they stand, which `bazel run` leaves."""
+    return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), path).resolve()
+
+
+def merge(directories, out):
+    """Writes the runs in `directories` as one into `out`; returns notes. Raises MergeError."""
+    out = pathlib.Path(out)
+    if (out / "results.csv").exists():
+        raise MergeError(f"{out} already holds a run; name another directory.")
+    if len({pathlib.Path(directory).resolve() for directory in directories}) < len(directories):
+        raise MergeError("One directory is named twice; name each once.")
+    parts = [results_lib.load(os.fspath(directory)) for directory in directories]
+    rows = _unique(parts, lambda part: part.rows, "results.csv",
+                   lambda row: row.cell, lambda part, row: f"line {part.lines[row.cell]} of "
+                                                          f"{part.directory}/results.csv")
+    crossovers = _unique(parts, lambda part: part.crossovers, "crossover.csv", _search,
+                         lambda part, _: f"{part.directory}/crossover.csv")
+    # Searches of two shards may probe the dense layer at the same batches: bytes are bytes.
+    probes = list({row.cell: row for part in parts for row in part.probes}.values())
+    notes = [f"{part.directory}: {note}" for part in parts for note in part.notes]
+
+    out.mkdir(parents=True, exist_ok=True)
+    _write(out / "run.json", json.dumps(_merge_info(parts, notes), indent=2) + "\n")
+    _write_table(out / "results.csv", results_lib.COLUMNS, rows)
+    if any(part.has_crossover_file for part in parts):
+        _write_table(out / "crossover.csv", results_lib.CROSSOVER_COLUMNS, crossovers)
+        _write_table(out / "crossover_probes.csv", results_lib.COLUMNS, probes)
+    return notes
+
+
+def _search(point):
+    return (point.variant, point.phase, point.metric, point.in_modes, point.out_modes, point.ranks,
+            point.dtype)
+
+
+def _unique(parts, rows_of, table, key_of, place):
+    """The rows of all parts; raises MergeError where two have the same key."""
+    found, origins = {}, {}
+    for part in parts:
+        for row in rows_of(part):
+            key = key_of(row)
+            if key in found:
+                name = key if isinstance(key, str) else "/".join(key)
+                raise MergeError(f"{name} is twice in the {table} files: in {origins[key]} and in "
+                                 f"{place(part, row)}; leave one of the runs out.")
+            found[key], origins[key] = row, place(part, row)
+    return list(found.values())
+
+
+def _merge_info(parts, notes):
+    infos = []
+    for part in parts:
+        # Merging what was merged keeps one list.
+        for info in part.run.get("parts") or [part.run]:
+            infos.append({"directory": part.directory, **info})
+    merged = {}
+    if not any(exact.difference_of_machines(infos[0], info) for info in infos[1:]):
+        merged = {key: infos[0][key] for key in _OF_THE_MACHINE if key in infos[0]}
+    for key in ("experiment", "git_revision", "fma_peak_gflops", "bandwidth_gb_per_s"):
+        values = [info.get(key) for info in infos]
+        if values[0] is not None and values.count(values[0]) == len(values):
+            merged[key] = values[0]
+    warnings = dict.fromkeys(warning for info in infos for warning in info.get("warnings", ()))
+    return {**merged, "command": "merged by //benchmarks:merge", "warnings": list(warnings),
+            "notes": notes, "parts": infos}
+
+
+def _write_table(path, columns, rows):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\r\n")
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow(["" if value is None else value
+                             for value in dataclasses.astuple(row)])
+
+
+def _write(path, text):
+    path.write_text(text, encoding="utf-8")
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(prog="merge", allow_abbrev=False,
+                                     description="Merges runs into one directory.")
+    parser.add_argument("directories", nargs="+", metavar="DIR",
+                        help="runs: shards of one sweep, or of several machines")
+    parser.add_argument("--out", required=True, help="directory to write, without a run in it")
+    flags = parser.parse_args(argv)
+    out = user_path(flags.out)
+    try:
+        notes = merge([user_path(directory) for directory in flags.directories], out)
+    except (MergeError, results_lib.ResultsError) as error:
+        print(f"merge: {error}", file=sys.stderr)
+        return _USAGE
+    except OSError as error:
+        print(f"merge: {error.filename} could not be read or written: {error.strerror}.",
+              file=sys.stderr)
+        return 4
+    for note in notes:
+        print(f"note: {note}")
+    print(out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
