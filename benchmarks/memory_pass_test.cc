@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/linear_workload.h"
 #include "benchmarks/memory_meter.h"
+#include "kernels/cost/linear_cost.h"
 
 namespace ttbench {
 namespace {
@@ -68,7 +70,8 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasured) {
           ++cases;
           const bool exact = variant().WhyPeaksUnmodelled(problem).empty();
           const LinearCost model = PredictLinearCost(variant(), problem);
-          const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0);
+          const MeasuredMemory measured =
+              MeasureMemory(LinearWorkload(variant(), problem), kSeed, 0);
           EXPECT_EQ(CompareWithModel(measured, model, exact), "");
           if (exact) continue;
           auto expect_at_least = [](std::optional<int64_t> got, std::optional<int64_t> want) {
@@ -90,7 +93,7 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnTwoThreads) {
   at::set_num_threads(2);
   for (const Phase phase : {Phase::kInference, Phase::kTrain}) {
     const LinearProblem problem{TtShape::Cube(3, 8, 4), 64, phase, DType::kFloat32, /*threads=*/2};
-    EXPECT_EQ(CompareWithModel(MeasureMemory(variant(), problem, kSeed, 0),
+    EXPECT_EQ(CompareWithModel(MeasureMemory(LinearWorkload(variant(), problem), kSeed, 0),
                                PredictLinearCost(variant(), problem),
                                variant().WhyPeaksUnmodelled(problem).empty()),
               "")
@@ -106,9 +109,9 @@ TEST_P(MemoryModelTest, PeakIsTheLeastBudget) {
     if (!variant().WhyPeaksUnmodelled(problem).empty()) continue;
     SCOPED_TRACE(Label(problem));
     const int64_t peak = *PredictLinearCost(variant(), problem).bytes.peak;
-    EXPECT_EQ(MeasureMemory(variant(), problem, kSeed, peak).bytes.peak, peak);
-    EXPECT_THROW(MeasureMemory(variant(), problem, kSeed, peak - 1), OutOfBudget);
-    EXPECT_THROW(MeasureMemory(variant(), problem, kSeed, 1), OutOfBudget);
+    EXPECT_EQ(MeasureMemory(LinearWorkload(variant(), problem), kSeed, peak).bytes.peak, peak);
+    EXPECT_THROW(MeasureMemory(LinearWorkload(variant(), problem), kSeed, peak - 1), OutOfBudget);
+    EXPECT_THROW(MeasureMemory(LinearWorkload(variant(), problem), kSeed, 1), OutOfBudget);
   }
 }
 

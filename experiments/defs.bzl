@@ -1,17 +1,22 @@
 """Declares experiments."""
 
-def experiment(name, presets = ["smoke", "default", "paper"]):
+def experiment(name, presets = ["smoke", "default", "paper"], inventory = False):
     """A sweep, its tables and its plots: `bazel run //experiments:<name>`.
 
     Args:
       name: of the experiment; its presets are the files experiments/presets/<name>/<preset>.flags.
       presets: the names of the presets; without --preset, `default` runs.
+      inventory: whether its figures say what the bytes are (benchmarks/inventory.cc).
     """
     native.py_binary(
         name = name,
         srcs = ["run.py"],
         main = "run.py",
         args = ["--experiment=" + name],
-        data = ["//benchmarks:sweep"] + ["presets/%s/%s.flags" % (name, preset) for preset in presets],
-        deps = ["//plotting:crossover_lib"],
+        data = ["//benchmarks:sweep"] + (["//benchmarks:inventory"] if inventory else []) +
+               ["presets/%s/%s.flags" % (name, preset) for preset in presets],
+        deps = [
+            "//plotting:attention_lib",
+            "//plotting:crossover_lib",
+        ],
     )

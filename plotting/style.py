@@ -65,6 +65,20 @@ _KNOWN = {
     "fused": (GREEN, "*", "-", "F"),
     "fused-panel": ("#7FC97F", "D", "--", "U"),
     "auto": ("#00583F", "H", "--", "A"),
+    # Attention.
+    "prealloc-mm": (BLACK, "o", "-", "M"),
+    "clones": (VERMILION, "v", "-", "C"),
+    "clones-reuse": ("#8A3F6B", "X", "--", "R"),
+    "prealloc-all": (BLUE, "^", "-", "P"),
+    "prealloc-proven": (SKY, "<", "--", "V"),
+    "autograd": (GREEN, "*", "-", "G"),
+    "batched": ("#00583F", "H", "--", "B"),
+    "sdpa": (ORANGE, "d", "-", "S"),
+    "sdpa-batched": ("#9A6A00", "p", "--", "T"),
+    "additive": (PURPLE, "P", "-", "D"),
+    "additive-checkpointed": (GREY, "s", "--", "K"),
+    "fused-additive": ("#7FC97F", "D", "-", "F"),
+    "fused-additive-batched": (YELLOW, "h", "--", "U"),
 }
 _OTHER = [(color, marker, dash)
           for dash in ("-.", ":", "--")

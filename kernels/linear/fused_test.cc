@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/linear_workload.h"
 #include "benchmarks/memory_pass.h"
 #include "benchmarks/reference.h"
+#include "kernels/cost/linear_cost.h"
 #include "kernels/tt_linear.h"
 #include "kernels/variant.h"
 
@@ -47,7 +49,8 @@ TEST_P(FusedTest, BytesAreTheModelsAndResultsRightOnAnyNumberOfThreads) {
           SCOPED_TRACE(shape.modes_name() + " b" + std::to_string(batch) + " " + Name(dtype) +
                        " t" + std::to_string(threads));
           const LinearReference reference = MakeReference(problem, kSeed);
-          const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0, &reference);
+          const MeasuredMemory measured =
+              MeasureMemory(LinearWorkload(variant(), problem), kSeed, 0, &reference);
           EXPECT_EQ(CompareWithModel(measured, PredictLinearCost(variant(), problem)), "");
           EXPECT_LE(measured.max_relative_error, Tolerance(shape, dtype));
         }
