@@ -11,6 +11,7 @@
 
 #include "benchmarks/fill.h"
 #include "benchmarks/inputs.h"
+#include "kernels/scalar_type.h"
 #include "kernels/shape.h"
 
 namespace ttbench {

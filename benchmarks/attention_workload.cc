@@ -31,6 +31,17 @@ std::vector<std::pair<const char*, std::string>> AttentionWorkload::SizeColumns(
 
 CellCost AttentionWorkload::Predict() const { return PredictAttentionCost(variant_, problem_); }
 
+double AttentionWorkload::PredictSeconds(const CellCost& cost) const {
+  // What a core moves when a buffer is written and read again, and what LibTorch takes for the
+  // operators of a step, forward and backward, however small.
+  constexpr double kBytesPerSecond = 4e9, kSecondsPerStep = 3e-4;
+  const double precision = problem_.dtype == DType::kFloat64 ? 2 : 1;
+  return kSecondsPerStep * static_cast<double>(problem_.target_len) +
+         precision * static_cast<double>(cost.flops) /
+             (variant_.planning_gflops() * 1e9 * static_cast<double>(problem_.threads)) +
+         static_cast<double>(cost.allocated_bytes) / kBytesPerSecond;
+}
+
 std::shared_ptr<const Workload> AttentionWorkload::Baseline() const {
   return std::make_shared<AttentionWorkload>(*FindAttentionVariant(kAttentionBaseline), problem_);
 }

@@ -31,7 +31,7 @@ class AttentionWorkload : public Workload {
   std::string WhyPeaksUnmodelled() const override { return variant_.WhyPeaksUnmodelled(problem_); }
   double MaxError() const override { return Tolerance(problem_); }
   CellCost Predict() const override;
-  double planning_gflops() const override { return variant_.planning_gflops(); }
+  double PredictSeconds(const CellCost& cost) const override;
   std::shared_ptr<const Workload> Baseline() const override;
   bool is_baseline() const override { return variant_.name() == kAttentionBaseline; }
   std::string baseline_words() const override { return kAttentionBaseline; }

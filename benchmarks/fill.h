@@ -10,21 +10,8 @@
 #include <type_traits>
 
 #include "benchmarks/inputs.h"
-#include "kernels/problem.h"
 
 namespace ttbench {
-
-inline at::ScalarType ScalarTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return at::kFloat;
-    case DType::kFloat64:
-      return at::kDouble;
-    case DType::kBFloat16:
-      return at::kBFloat16;
-  }
-  return at::kFloat;
-}
 
 // Calls use(pointer to the elements of a contiguous tensor).
 template <typename Use>

@@ -58,22 +58,30 @@ std::string PeakKey(DType dtype, int64_t threads) {
   return std::string(Name(dtype)) + "/t" + std::to_string(threads);
 }
 
-std::map<std::string, double> MeasurePeaks(const std::set<int64_t>& threads) {
+Peaks MeasurePeaks(const Machine& machine, const std::set<int64_t>& threads) {
   const ChildResult child = RunInChild(
       [&] {
-        nlohmann::json peaks;
+        Peaks peaks;
         for (int64_t t : threads) {
-          peaks[PeakKey(DType::kFloat32, t)] = MeasureFmaPeakFloat32(static_cast<int>(t));
-          peaks[PeakKey(DType::kFloat64, t)] = MeasureFmaPeakFloat64(static_cast<int>(t));
+          const int count = static_cast<int>(t);
+          const std::string suffix = "/t" + std::to_string(t);
+          peaks.fma_gflops[PeakKey(DType::kFloat32, t)] = MeasureFmaPeakFloat32(count);
+          peaks.fma_gflops[PeakKey(DType::kFloat64, t)] = MeasureFmaPeakFloat64(count);
+          peaks.bandwidth_gb_per_s["memory" + suffix] =
+              MeasureBandwidth(count, BeyondCachesBytes(machine) / t);
+          if (machine.l2_bytes > 0) {
+            peaks.bandwidth_gb_per_s["l2" + suffix] = MeasureBandwidth(count, machine.l2_bytes / 2);
+          }
         }
-        return peaks.dump();
+        return nlohmann::json::array({peaks.fma_gflops, peaks.bandwidth_gb_per_s}).dump();
       },
       std::chrono::minutes(1));
   if (child.end != ChildResult::End::kExited || child.exit_code != 0) return {};
-  return nlohmann::json::parse(child.output).get<std::map<std::string, double>>();
+  const nlohmann::json found = nlohmann::json::parse(child.output);
+  return {found.at(0), found.at(1)};
 }
 
-ordered_json DescribeRun(const Machine& machine, const std::map<std::string, double>& peak_gflops) {
+ordered_json DescribeRun(const Machine& machine, const Peaks& peaks) {
   ordered_json info;
   info["machine"] = MachineJson(machine);
   info["libtorch"] = TORCH_VERSION;
@@ -81,7 +89,8 @@ ordered_json DescribeRun(const Machine& machine, const std::map<std::string, dou
   info["cuda"] = nullptr;
   info["gpu"] = nullptr;
   info["git_revision"] = GitRevision();
-  info["fma_peak_gflops"] = peak_gflops;
+  info["fma_peak_gflops"] = peaks.fma_gflops;
+  info["bandwidth_gb_per_s"] = peaks.bandwidth_gb_per_s;
   std::vector<std::string> warnings = Doubts(machine);
   if (at::hasMKL() && machine.cpu_model.find("AMD") != std::string::npos &&
       machine.vector_extensions.find("avx512") != std::string::npos) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
 #include <string>
 
 namespace ttbench {
@@ -53,18 +55,31 @@ TEST(DifferenceOfMachinesTest, NamesAnotherLibTorch) {
 }
 
 TEST(DescribeRunTest, KeepsThePeaks) {
-  const std::map<std::string, double> peaks = {{"float32/t2", 115.5}};
-  EXPECT_EQ(DescribeRun(SomeMachine(), peaks)["fma_peak_gflops"], ordered_json(peaks));
+  const Peaks peaks = {{{"float32/t2", 115.5}}, {{"memory/t2", 20.25}}};
+  const ordered_json info = DescribeRun(SomeMachine(), peaks);
+  EXPECT_EQ(info["fma_peak_gflops"], ordered_json(peaks.fma_gflops));
+  EXPECT_EQ(info["bandwidth_gb_per_s"], ordered_json(peaks.bandwidth_gb_per_s));
 }
 
-TEST(MeasurePeaksTest, HasEveryTypeAndThreadCount) {
-  EXPECT_EQ(PeakKey(DType::kFloat32, 2), "float32/t2");
-  const auto peaks = MeasurePeaks({1, 2});
-  ASSERT_EQ(peaks.size(), 4u);
-  for (const char* key : {"float32/t1", "float32/t2", "float64/t1", "float64/t2"}) {
-    ASSERT_TRUE(peaks.count(key)) << key;
-    EXPECT_GT(peaks.at(key), 0) << key;
+void ExpectPositive(const std::map<std::string, double>& rates, const std::set<std::string>& keys) {
+  EXPECT_EQ(rates.size(), keys.size());
+  for (const std::string& key : keys) {
+    ASSERT_TRUE(rates.count(key)) << key;
+    EXPECT_GT(rates.at(key), 0) << key;
   }
+}
+
+TEST(MeasurePeaksTest, HasEveryRateForEveryThreadCount) {
+  EXPECT_EQ(PeakKey(DType::kFloat32, 2), "float32/t2");
+  Machine machine = SomeMachine();
+  machine.l2_bytes = 1 << 20;
+  const Peaks peaks = MeasurePeaks(machine, {1, 2});
+  ExpectPositive(peaks.fma_gflops, {"float32/t1", "float32/t2", "float64/t1", "float64/t2"});
+  ExpectPositive(peaks.bandwidth_gb_per_s, {"l2/t1", "l2/t2", "memory/t1", "memory/t2"});
+}
+
+TEST(MeasurePeaksTest, NoL2RateWhereItsSizeIsUnknown) {
+  ExpectPositive(MeasurePeaks(SomeMachine(), {1}).bandwidth_gb_per_s, {"memory/t1"});
 }
 
 }  // namespace

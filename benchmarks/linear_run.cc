@@ -14,6 +14,7 @@
 #include "benchmarks/fill.h"
 #include "benchmarks/inputs.h"
 #include "benchmarks/reference.h"
+#include "kernels/scalar_type.h"
 
 namespace ttbench {
 namespace {

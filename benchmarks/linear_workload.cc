@@ -3,6 +3,7 @@
 #include "benchmarks/linear_run.h"
 #include "benchmarks/reference.h"
 #include "kernels/cost/linear_cost.h"
+#include "kernels/cost/speed.h"
 
 namespace ttbench {
 
@@ -41,6 +42,10 @@ std::vector<std::pair<const char*, std::string>> LinearWorkload::SizeColumns() c
 }
 
 CellCost LinearWorkload::Predict() const { return PredictLinearCost(variant_, problem_); }
+
+double LinearWorkload::PredictSeconds(const CellCost& cost) const {
+  return ttbench::PredictSeconds(variant_, problem_, cost);
+}
 
 // The dense weight is made from the cores, by way of one more of its size.
 int64_t LinearWorkload::SetUpPeakBytes() const {

@@ -31,7 +31,7 @@ class LinearWorkload : public Workload {
   std::string WhyPeaksUnmodelled() const override { return variant_.WhyPeaksUnmodelled(problem_); }
   double MaxError() const override { return Tolerance(problem_); }
   CellCost Predict() const override;
-  double planning_gflops() const override { return variant_.planning_gflops(); }
+  double PredictSeconds(const CellCost& cost) const override;
   int64_t SetUpPeakBytes() const override;
   double SetUpTrafficBytes() const override;
   std::shared_ptr<const Workload> Baseline() const override;

@@ -11,9 +11,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -153,7 +156,7 @@ std::string Compiler() {
 
 std::string MiB(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
-// ---- The peak rate of fused multiply-adds ----
+// ---- The peak rates of fused multiply-adds and of moving data ----
 
 // Two FMA units with a latency of up to five cycles need ten accumulators. Twelve, the factor and
 // the addend fit in the sixteen registers of AVX2.
@@ -181,6 +184,20 @@ constexpr int kAccumulators = 12;
     return sum;                                                                   \
   }
 
+// Defines the triad a = b + s c over whole vectors of `Vector`, in the compiler's own notation.
+#define TTBENCH_TRIAD(name, target, Vector)                                                        \
+  target void name(float* a, const float* b, const float* c, int64_t elements) {                   \
+    typedef Vector Lanes __attribute__((may_alias));                                               \
+    constexpr int64_t kLanes = sizeof(Lanes) / sizeof(float);                                      \
+    const Lanes scale = 0.5f - Lanes{};                                                            \
+    _Pragma("GCC unroll 4") for (int64_t i = 0; i < elements; i += kLanes) {                       \
+      *reinterpret_cast<Lanes*>(a + i) =                                                           \
+          *reinterpret_cast<const Lanes*>(b + i) + scale * *reinterpret_cast<const Lanes*>(c + i); \
+    }                                                                                              \
+  }
+
+using Triad = void (*)(float* a, const float* b, const float* c, int64_t elements);
+
 template <typename Scalar>
 struct FmaRounds {
   Scalar (*run)(int64_t rounds);
@@ -195,9 +212,11 @@ TTBENCH_FMA_ROUNDS(NeonFloat32, , float, float32x4_t, vdupq_n_f32, TTBENCH_NEON_
 TTBENCH_FMA_ROUNDS(NeonFloat64, , double, float64x2_t, vdupq_n_f64, TTBENCH_NEON_F64)
 #undef TTBENCH_NEON_F32
 #undef TTBENCH_NEON_F64
+TTBENCH_TRIAD(NeonTriad, , float32x4_t)
 
 FmaRounds<float> WidestFloat32() { return {NeonFloat32, 4}; }
 FmaRounds<double> WidestFloat64() { return {NeonFloat64, 2}; }
+Triad WidestTriad() { return NeonTriad; }
 
 #else
 
@@ -212,6 +231,7 @@ TTBENCH_FMA_ROUNDS(PortableFloat32, , float, Portable<float>::Vector, Portable<f
                    Portable<float>::MultiplyAdd)
 TTBENCH_FMA_ROUNDS(PortableFloat64, , double, Portable<double>::Vector, Portable<double>::Broadcast,
                    Portable<double>::MultiplyAdd)
+TTBENCH_TRIAD(PortableTriad, , Portable<float>::Vector)
 
 #if defined(__x86_64__)
 
@@ -221,6 +241,8 @@ TTBENCH_FMA_ROUNDS(Avx512Float32, TTBENCH_AVX512, float, __m512, _mm512_set1_ps,
 TTBENCH_FMA_ROUNDS(Avx512Float64, TTBENCH_AVX512, double, __m512d, _mm512_set1_pd, _mm512_fmadd_pd)
 TTBENCH_FMA_ROUNDS(Avx2Float32, TTBENCH_AVX2, float, __m256, _mm256_set1_ps, _mm256_fmadd_ps)
 TTBENCH_FMA_ROUNDS(Avx2Float64, TTBENCH_AVX2, double, __m256d, _mm256_set1_pd, _mm256_fmadd_pd)
+TTBENCH_TRIAD(Avx512Triad, TTBENCH_AVX512, __m512)
+TTBENCH_TRIAD(Avx2Triad, TTBENCH_AVX2, __m256)
 #undef TTBENCH_AVX512
 #undef TTBENCH_AVX2
 
@@ -239,14 +261,22 @@ FmaRounds<double> WidestFloat64() {
   return {PortableFloat64, 2};
 }
 
+Triad WidestTriad() {
+  if (HasAvx512()) return Avx512Triad;
+  if (HasAvx2()) return Avx2Triad;
+  return PortableTriad;
+}
+
 #else
 
 FmaRounds<float> WidestFloat32() { return {PortableFloat32, 4}; }
 FmaRounds<double> WidestFloat64() { return {PortableFloat64, 2}; }
+Triad WidestTriad() { return PortableTriad; }
 
 #endif
 #endif
 #undef TTBENCH_FMA_ROUNDS
+#undef TTBENCH_TRIAD
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kSlice{2};
@@ -285,12 +315,10 @@ int64_t RoundsPerSlice(const FmaRounds<Scalar>& fma) {
   }
 }
 
-template <typename Scalar>
-double MeasureFmaPeak(const FmaRounds<Scalar>& fma, int threads, int milliseconds) {
-  if (threads < 1) throw std::invalid_argument("the FMA peak needs at least one thread");
-  const int64_t rounds = RoundsPerSlice(fma);
-  const int slices = std::max(1, static_cast<int>(milliseconds / kSlice.count()));
-
+// The wall time of the best of `slices` slices of work, from the first thread's start until the
+// slowest is done. prepare(i) is called on thread i and returns its work for a slice.
+template <typename Prepare>
+Clock::duration BestSlice(int threads, int slices, const Prepare& prepare) {
   struct Span {
     Clock::time_point start, end;
   };
@@ -304,11 +332,11 @@ double MeasureFmaPeak(const FmaRounds<Scalar>& fma, int threads, int millisecond
   for (int i = 0; i < threads; ++i) {
     workers.emplace_back([&, i] {
       if (pinned) PinThisThread(cpus[i]);
+      const auto work = prepare(i);
       for (Span& span : spans[i]) {
         barrier.Wait();
         span.start = Clock::now();
-        volatile Scalar consumed = fma.run(rounds);
-        static_cast<void>(consumed);
+        work();
         span.end = Clock::now();
       }
     });
@@ -325,6 +353,20 @@ double MeasureFmaPeak(const FmaRounds<Scalar>& fma, int threads, int millisecond
     }
     best = std::min(best, last - first);
   }
+  return best;
+}
+
+template <typename Scalar>
+double MeasureFmaPeak(const FmaRounds<Scalar>& fma, int threads, int milliseconds) {
+  if (threads < 1) throw std::invalid_argument("the FMA peak needs at least one thread");
+  const int64_t rounds = RoundsPerSlice(fma);
+  const int slices = std::max(1, static_cast<int>(milliseconds / kSlice.count()));
+  const Clock::duration best = BestSlice(threads, slices, [&](int) {
+    return [&] {
+      volatile Scalar consumed = fma.run(rounds);
+      static_cast<void>(consumed);
+    };
+  });
   const double flops = 2.0 * kAccumulators * fma.lanes * static_cast<double>(rounds) * threads;
   return flops / std::chrono::duration<double, std::nano>(best).count();
 }
@@ -483,6 +525,38 @@ double MeasureFmaPeakFloat32(int threads, int milliseconds) {
 
 double MeasureFmaPeakFloat64(int threads, int milliseconds) {
   return MeasureFmaPeak(WidestFloat64(), threads, milliseconds);
+}
+
+double MeasureBandwidth(int threads, int64_t bytes_per_thread) {
+  if (threads < 1) throw std::invalid_argument("the bandwidth needs at least one thread");
+  constexpr int kPasses = 10;
+  constexpr int64_t kArrays = 3, kLine = 64, kLineFloats = kLine / sizeof(float);
+  // A pass over less would be too short for the clock.
+  constexpr int64_t kLeastBytesPerPass = int64_t{32} << 20;
+  const int64_t lines = std::max<int64_t>(1, bytes_per_thread / (kArrays * kLine));
+  const int64_t elements = lines * kLineFloats;
+  const int64_t bytes = lines * kLine * kArrays;
+  const int64_t repeats = std::max<int64_t>(1, kLeastBytesPerPass / bytes);
+  // Arrays a few lines apart, or a load would wait for a store to the same place of another page.
+  const int64_t stride = elements + 5 * kLineFloats;
+  const Triad triad = WidestTriad();
+  const Clock::duration best = BestSlice(threads, kPasses, [&](int) {
+    const auto deleter = [](float* memory) { std::free(memory); };
+    const std::shared_ptr<float> memory(
+        static_cast<float*>(std::aligned_alloc(kLine, kArrays * stride * sizeof(float))), deleter);
+    if (!memory) throw std::bad_alloc();
+    std::fill_n(memory.get(), kArrays * stride, 1.0f);  // By this thread, so near it.
+    return [=] {
+      float* const a = memory.get();
+      for (int64_t i = 0; i < repeats; ++i) triad(a, a + stride, a + 2 * stride, elements);
+    };
+  });
+  const double moved = static_cast<double>(bytes) * static_cast<double>(repeats) * threads;
+  return moved / std::chrono::duration<double, std::nano>(best).count();
+}
+
+int64_t BeyondCachesBytes(const Machine& machine) {
+  return std::clamp<int64_t>(4 * machine.l3_bytes, int64_t{64} << 20, int64_t{512} << 20);
 }
 
 }  // namespace ttbench

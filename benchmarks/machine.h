@@ -43,6 +43,17 @@ std::vector<std::string> Doubts(const Machine& machine);
 double MeasureFmaPeakFloat32(int threads, int milliseconds = 100);
 double MeasureFmaPeakFloat64(int threads, int milliseconds = 100);
 
+// The rate in GB/s (1e9 bytes) at which `threads` threads together run the triad a = b + s c over
+// float arrays of their own, `bytes_per_thread` each in all: the roof over kernels that are bound
+// by moving data. Counted as STREAM does: the bytes that the program reads (b, c) and writes (a),
+// 12 for each element, and not the lines of a that a cache may read before they are written. The
+// best of ten passes that all threads start together; over a small array a pass repeats.
+double MeasureBandwidth(int threads, int64_t bytes_per_thread);
+
+// Bytes over all threads that no cache of the machine holds: four times the L3, from 64 MiB up to
+// 512 MiB so that measuring stays short.
+int64_t BeyondCachesBytes(const Machine& machine);
+
 // What the functions above make of the text of system files.
 namespace internal {
 

@@ -294,5 +294,34 @@ TEST(FmaPeakTest, NeedsAThread) {
   EXPECT_GT(MeasureFmaPeakFloat32(1, 0), 0) << "one slice at the least";
 }
 
+TEST(BandwidthTest, PrintsTheRates) {
+  const Machine machine = ReadMachine();
+  for (int threads = 1; threads <= machine.cores; threads *= 2) {
+    const double memory = MeasureBandwidth(threads, BeyondCachesBytes(machine) / threads);
+    const double cache = MeasureBandwidth(threads, 256 * kKiB);
+    // In GB/s: a unit off by 1000 either way is outside of what any machine of today does.
+    for (const double rate : {memory, cache}) {
+      EXPECT_GT(rate, 0.1);
+      EXPECT_LT(rate, 1000.0 * threads);
+    }
+    printf("%d threads: %.1f GB/s memory, %.1f GB/s from 256 KiB each\n", threads, memory, cache);
+  }
+}
+
+TEST(BandwidthTest, NeedsAThreadAndTakesAnySize) {
+  EXPECT_THROW(MeasureBandwidth(0, kMiB), std::invalid_argument);
+  EXPECT_GT(MeasureBandwidth(1, 1), 0) << "a line of each array at the least";
+  EXPECT_GT(MeasureBandwidth(3, 1001), 0) << "whole lines, more threads than cores";
+}
+
+TEST(BandwidthTest, BeyondEveryCacheAndYetShort) {
+  Machine machine;
+  EXPECT_EQ(BeyondCachesBytes(machine), 64 * kMiB) << "no L3 is told";
+  machine.l3_bytes = 32 * kMiB;
+  EXPECT_EQ(BeyondCachesBytes(machine), 128 * kMiB);
+  machine.l3_bytes = 1 * kGiB;
+  EXPECT_EQ(BeyondCachesBytes(machine), 512 * kMiB);
+}
+
 }  // namespace
 }  // namespace ttbench

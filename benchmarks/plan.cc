@@ -15,23 +15,12 @@
 namespace ttbench {
 namespace {
 
-// For predicted times only: what a core moves when a buffer is written and read again, and what
-// LibTorch takes for an operator however small.
+// For predicted times only: what a core moves when a buffer is written and read again.
 constexpr double kPlanningBytesPerSecond = 4e9;
-constexpr double kPlanningSecondsPerPhase = 30e-6;
 
 bool IsPlainSize(const std::string& text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
-}
-
-double PhaseSeconds(const Workload& workload, const CellCost& cost) {
-  const Setting setting = workload.setting();
-  const double precision = setting.dtype == DType::kFloat64 ? 2 : 1;
-  return kPlanningSecondsPerPhase +
-         precision * static_cast<double>(cost.flops) /
-             (workload.planning_gflops() * 1e9 * static_cast<double>(setting.threads)) +
-         static_cast<double>(cost.allocated_bytes) / kPlanningBytesPerSecond;
 }
 
 // Calls add(cell) for the linear cells of a grid.
@@ -122,8 +111,8 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   const int64_t bytes =
       std::max(CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak), workload.SetUpPeakBytes());
 
-  const double variant_seconds = PhaseSeconds(workload, planned.cost);
-  const double base_seconds = PhaseSeconds(*baseline, base);
+  const double variant_seconds = workload.PredictSeconds(planned.cost);
+  const double base_seconds = baseline->PredictSeconds(base);
   planned.seconds =
       variant_seconds + base_seconds + workload.SetUpTrafficBytes() / kPlanningBytesPerSecond;
   if (measure_time) {

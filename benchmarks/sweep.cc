@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "benchmarks/axis.h"
+#include "benchmarks/calibration.h"
 #include "benchmarks/cell_runner.h"
 #include "benchmarks/crossover.h"
 #include "benchmarks/fingerprint.h"
@@ -29,6 +30,8 @@
 #include "benchmarks/progress.h"
 #include "benchmarks/result_table.h"
 #include "benchmarks/usage_error.h"
+#include "kernels/cost/speed.h"
+#include "kernels/linear/auto.h"
 
 namespace ttbench {
 namespace {
@@ -248,6 +251,9 @@ class Sweep {
   // Chooses and makes the directory; cells that have a row in it are marked done.
   void Open();
   void WriteRunInfo();
+  // Times the layers that `auto` is to compute, so that it picks by this machine's rates, and plans
+  // anew by them. What an earlier call found is kept.
+  void Calibrate();
   CellOutcome RunPlanned(const PlannedCell& planned);
   // Where a cell ran out of memory or time, larger batches will too.
   void NoteGivenUp(const Cell& cell, const std::string& status);
@@ -263,7 +269,7 @@ class Sweep {
   std::string directory_;
   ordered_json info_;
   ordered_json begun_;  // With --resume, run.json as it was.
-  std::map<std::string, double> peak_gflops_;
+  Peaks peaks_;
   std::unique_ptr<CsvAppender> results_;
   std::map<std::string, std::string> done_;  // Cell name -> status.
   struct GivenUp {
@@ -277,6 +283,7 @@ class Sweep {
 };
 
 void Sweep::Plan() {
+  plan_.clear();
   const std::vector<PlannedCell> all = MakePlan(
       flags_.grids, flags_.filter, flags_.cell.measure_time,
       flags_.cell.timing.min_time_ns * flags_.cell.timing.repetitions / 5, CellLimits(), &notes_);
@@ -321,6 +328,45 @@ void Sweep::Open() {
 }
 
 void Sweep::WriteRunInfo() { WriteFile(directory_ + "/run.json", info_.dump(2) + "\n"); }
+
+void Sweep::Calibrate() {
+  const std::string path = directory_ + "/calibration.csv";
+  try {
+    for (const SpeedSample& sample : ReadCalibration(path)) MeasuredSpeeds().Add(sample);
+  } catch (const std::runtime_error& error) {
+    throw UsageError(std::string("--resume: ") + error.what());
+  }
+  std::vector<LinearProblem> layers;
+  for (const PlannedCell& planned : plan_) {
+    if (planned.cell.variant() != kAutoVariant || !planned.skip_reason.empty()) continue;
+    const LinearProblem& problem = LinearOf(planned.cell).problem();
+    const bool known =
+        MeasuredSpeeds().Knows(problem) ||
+        std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
+          return layer.shape == problem.shape && layer.dtype == problem.dtype &&
+                 layer.threads == problem.threads &&
+                 (layer.phase == Phase::kInference) == (problem.phase == Phase::kInference);
+        });
+    if (!known) layers.push_back(problem);
+  }
+  if (layers.empty()) return;
+  CalibrationOptions options;
+  options.variants = AutoCandidates;
+  options.peak_gflops = peaks_.fma_gflops;
+  options.memory_bytes = CellLimits().memory_bytes;
+  options.interrupted = Interrupted;
+  Progress progress(std::vector<double>(layers.size(), 1.0), flags_.quiet);
+  for (const LinearProblem& layer : layers) {
+    const std::string title = "calibration of " + layer.shape.modes_name() + "/" +
+                              layer.shape.rank_label() + "/" + Name(layer.phase);
+    progress.Begin(title);
+    for (const SpeedSample& sample : CalibrateLayer(layer, options)) MeasuredSpeeds().Add(sample);
+    if (Interrupted()) return;
+    progress.Done(title, "done");
+  }
+  WriteFile(path, FormatCalibration(MeasuredSpeeds().samples()));
+  Plan();
+}
 
 CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
   CellOutcome outcome;
@@ -372,7 +418,7 @@ void Sweep::RunCells() {
     const CellOutcome outcome = RunPlanned(planned);
     if (Interrupted()) return;
     Row row = DescribeCell(planned, flags_);
-    SetOutcome(planned, outcome, peak_gflops_, &row);
+    SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
     results_->Append(row.fields());
     done_[name] = Name(outcome.status);
     progress.Done(name, outcome.status == Status::kOk
@@ -433,7 +479,7 @@ void Sweep::FindCrossovers() {
     const CellOutcome outcome = RunCell(cell, probe_flags.cell, nullptr, false, Interrupted);
     if (Interrupted()) return std::nullopt;
     Row row = DescribeCell(planned, probe_flags);
-    SetOutcome(planned, outcome, peak_gflops_, &row);
+    SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
     probes.Append(row.fields());
     probes_failed_ = probes_failed_ || outcome.status != Status::kOk;
     if (!outcome.memory) return std::nullopt;
@@ -559,8 +605,8 @@ int Sweep::Run(const std::string& command) {
   const auto start = std::chrono::steady_clock::now();
   std::set<int64_t> threads;
   for (const PlannedCell& planned : plan_) threads.insert(planned.cell.setting().threads);
-  peak_gflops_ = MeasurePeaks(threads);
-  info_ = DescribeRun(machine_, peak_gflops_);
+  peaks_ = MeasurePeaks(machine_, threads);
+  info_ = DescribeRun(machine_, peaks_);
   info_["experiment"] = flags_.experiment;
   info_["command"] = command;
   info_["flags"] = flags_.grid_flags;
@@ -569,8 +615,8 @@ int Sweep::Run(const std::string& command) {
   if (!begun_.empty()) {
     // What the first call found stays; this one's command, peaks and warnings follow it.
     ordered_json resumed;
-    for (const char* key :
-         {"started_utc", "command", "git_revision", "fma_peak_gflops", "warnings"}) {
+    for (const char* key : {"started_utc", "command", "git_revision", "fma_peak_gflops",
+                            "bandwidth_gb_per_s", "warnings"}) {
       resumed[key] = info_[key];
     }
     if (begun_.value("git_revision", "") != info_["git_revision"]) {
@@ -590,7 +636,8 @@ int Sweep::Run(const std::string& command) {
   results_ = std::make_unique<CsvAppender>(directory_ + "/results.csv", ColumnNames());
 
   WarmUp();
-  RunCells();
+  Calibrate();
+  if (!Interrupted()) RunCells();
   const bool searches = std::any_of(flags_.grids.begin(), flags_.grids.end(), [](const Grid& grid) {
     return !grid.crossover_phases.empty();
   });

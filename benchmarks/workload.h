@@ -97,8 +97,9 @@ class Workload {
 
   // Throws ShapeError if a count passes 64 bits.
   virtual CellCost Predict() const = 0;
-  // As LinearVariant::planning_gflops().
-  virtual double planning_gflops() const = 0;
+  // Seconds that one run of the phase is expected to take, from what Predict() gave. For planning
+  // only.
+  virtual double PredictSeconds(const CellCost& cost) const = 0;
   // Most bytes alive while inputs and parameters of the workload and its baseline are made, and
   // bytes written and read meanwhile. For planning only.
   virtual int64_t SetUpPeakBytes() const { return 0; }

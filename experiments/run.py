@@ -4,6 +4,7 @@ Flags are those of the sweep program (--help); --preset takes a name of the expe
 file. The exit code is the sweep's; the last line printed is the results directory.
 """
 
+import importlib
 import os
 import pathlib
 import shlex
@@ -32,13 +33,13 @@ def _preset(experiment, value):
 
 
 def _split(arguments):
-    """Takes --experiment and --preset out of the arguments."""
+    """Takes --experiment, --check and --preset out of the arguments."""
     taken, rest = {}, []
     arguments = list(arguments)
     while arguments:
         argument = arguments.pop(0)
         name, equals, value = argument.partition("=")
-        if name in ("--experiment", "--preset"):
+        if name in ("--experiment", "--check", "--preset"):
             taken[name] = value if equals else (arguments.pop(0) if arguments else "")
         else:
             rest.append(argument)
@@ -85,7 +86,8 @@ def main(argv):
               file=sys.stderr)
         return _USAGE
 
-    typed = [a for a in argv if a != f"--experiment={experiment}"]
+    declared = [f"{name}={taken[name]}" for name in ("--experiment", "--check") if name in taken]
+    typed = [a for a in argv if a not in declared]
     code, directory = _sweep(
         arguments, shlex.join(["bazel", "run", f"//experiments:{experiment}", "--", *typed])
     )
@@ -95,6 +97,11 @@ def main(argv):
         if _INVENTORY.exists():
             subprocess.run([_INVENTORY, directory], check=True)
         paths = _DRAW.get(experiment, crossover.draw_all)(directory)
+        if "--check" in taken:
+            check = importlib.import_module("plotting." + taken["--check"])
+            checked, words = check.check(directory)
+            paths = checked + paths  # The report stays the last.
+            print(words)
     except (results.ResultsError, OSError, subprocess.CalledProcessError) as error:
         print(f"{experiment}: the rows are written, the plots are not: {error}", file=sys.stderr)
         return code or 1

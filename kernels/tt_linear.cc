@@ -15,6 +15,8 @@
 #include <tuple>
 #include <utility>
 
+#include "kernels/scalar_type.h"
+
 namespace ttbench {
 namespace {
 
@@ -32,20 +34,6 @@ std::string FormatSizes(at::IntArrayRef sizes) {
   std::string text;
   for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
   return "[" + text + "]";
-}
-
-DType DTypeOf(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::kFloat32;
-    case at::kDouble:
-      return DType::kFloat64;
-    case at::kBFloat16:
-      return DType::kBFloat16;
-    default:
-      throw std::invalid_argument(std::string("a TT layer of ") + c10::toString(type) +
-                                  " has no variants; use Float, Double or BFloat16");
-  }
 }
 
 // W has all output modes before all input modes; the cores have them as n_1 m_1 n_2 m_2 ..

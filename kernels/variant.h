@@ -47,6 +47,9 @@ class LinearVariant {
   virtual cost::Tensor Trace(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x,
                              const std::vector<cost::Tensor>& parameters) const = 0;
 
+  // Whether `auto` may pick it. Not for a variant that is wrong or fails on purpose.
+  virtual bool is_trusted() const { return true; }
+
   // GFLOP/s a thread that this form can be expected to reach, for the times --list prints and for
   // skipping cells that would take too long; never a result.
   virtual double planning_gflops() const { return 20; }

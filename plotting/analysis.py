@@ -2,11 +2,14 @@
 
 import collections
 import dataclasses
+import math
 import typing
 
 PHASES = ("inference", "train", "step-sgd", "step-adam")
 PHASE_WORDS = {"inference": "inference", "train": "training",
                "step-sgd": "SGD step", "step-adam": "Adam step"}
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+PICKER = "auto"  # Runs one of the other variants: no contestant of its own.
 NOISY_SPREAD = 0.2
 TIE = 1.02
 
@@ -114,6 +117,24 @@ def _sort_key(key):
 def is_ranked(row):
     """Whether the row is of a layer that has ranks (the dense ones have none)."""
     return bool(row.ranks) or row.rank is not None
+
+
+def sizes(row):
+    """(N, M) of a linear layer."""
+    return tuple(math.prod(map(int, modes.split("x")))
+                 for modes in (row.in_modes, row.out_modes))
+
+
+def layer_bytes(row):
+    """Bytes of x, y and the variant's parameters, once each; in training a gradient of
+    each too. Item (B N + B M + P), or twice that. None if unknown, and for optimizer steps.
+    """
+    item = ITEM_BYTES.get(row.dtype)
+    if (None in (item, row.batch, row.parameters) or not row.in_modes
+            or row.phase not in ("inference", "train")):
+        return None
+    once = item * (row.batch * sum(sizes(row)) + row.parameters)
+    return once if row.phase == "inference" else 2 * once
 
 
 def shape_words(row):

@@ -17,7 +17,6 @@ CONSTANT = "holds with a constant"
 FAILS = "does not hold"
 UNKNOWN = "not measured here"
 
-ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 SMALL_SHARE = 1 / 20
 
 
@@ -59,7 +58,7 @@ def weights(results):
     """(rows equal to the thread's weight formulas, rows unequal), cubic K = 3."""
     equal, unequal = 0, []
     for row in results.rows:
-        item = ITEM_BYTES.get(row.dtype)
+        item = analysis.ITEM_BYTES.get(row.dtype)
         cores, d = analysis.cube(row) or (None, None)
         if not row.ok or cores != 3 or None in (row.weight_bytes, item):
             continue
@@ -79,7 +78,7 @@ def held(results):
     for row in results.rows:
         cores, d = analysis.cube(row) or (None, None)
         if (row.ok and row.phase == "train" and cores == 3
-                and row.held_bytes is not None and row.dtype in ITEM_BYTES
+                and row.held_bytes is not None and row.dtype in analysis.ITEM_BYTES
                 and (row.rank or not analysis.is_ranked(row))):
             series[row.variant, d, row.rank, row.dtype][row.batch] = row.held_bytes
     slopes = collections.defaultdict(list)
@@ -92,7 +91,7 @@ def held(results):
                                   batches[-1] - batches[0])
         offset = points[batches[0]] - rise * batches[0]
         straight = all(points[b] == rise * b + offset for b in batches)
-        slopes[variant].append((rank, rise / (d ** 3 * ITEM_BYTES[dtype]), offset,
+        slopes[variant].append((rank, rise / (d ** 3 * analysis.ITEM_BYTES[dtype]), offset,
                                 straight))
     found = []
     for variant, lines in slopes.items():

@@ -16,12 +16,13 @@ from plotting import memory
 from plotting import ratio_maps
 from plotting import report
 from plotting import results as results_lib
+from plotting import roofline
 from plotting import style
 from plotting import tables
 from plotting import winner
 
 FIGURES = (law.draw, ratio_maps.draw_peak, memory.draw, ratio_maps.draw_time,
-           winner.draw, layers.draw)
+           winner.draw, roofline.draw, layers.draw)
 
 
 def draw_all(directory, out=None, formats=style.FORMATS):

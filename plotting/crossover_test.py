@@ -162,7 +162,7 @@ def test_cells_without_figures_are_drawn_as_what_they_are(tmp_path):
     synthetic.write(tmp_path, rows, crossovers)
     read = results.load(str(tmp_path))
     key, members = next(iter(ratio_maps.analysis.mapped(read).items()))
-    drawing = ratio_maps._Map(read, key, "peak", [r for r in members if r.rank],
+    drawing = ratio_maps._Map(read, key, "peak", members,
                               ["inference", "train"], ["naive", "sequential", "fused"], 2)
     drawing.draw(str(tmp_path), ("svg",), "")
     assert drawing.seen >= {("status", "oom"), ("status", "skipped"), "missing",
@@ -170,6 +170,36 @@ def test_cells_without_figures_are_drawn_as_what_they_are(tmp_path):
     crossover.draw_all(str(tmp_path), formats=("svg",))
     page = _report(tmp_path)
     assert "1 GiB budget" in page and "64 ran out of memory" in page
+
+
+def test_where_a_variant_needs_least_is_outlined(tmp_path):
+    ratios = {"dense": 1.0, "dense-onednn": 0.6, "sequential": 0.7, "naive": 2.0}
+    def seconds(row):
+        # fused: the least at r = 2, within 2% of dense-onednn at r = 8 and one batch.
+        if row.variant == "fused":
+            return 0.5 if row.rank == 2 else 0.61 if row.batch == 64 else 0.9
+        return ratios[row.variant]
+    rows, _ = _small(tmp_path)
+    rows = [dataclasses.replace(row, time_ratio_to_dense=seconds(row)) for row in rows]
+    synthetic.write(tmp_path, rows)
+    read = results.load(str(tmp_path))
+    key, members = next(iter(ratio_maps.analysis.mapped(read).items()))
+    drawing = ratio_maps._Map(read, key, "time", members, ["train"], ["sequential", "fused"], 2)
+    wins = {(rank, batch): drawing._best("train", rank, batch)
+            for rank in (2, 8) for batch in (1, 64, 4096)}
+    assert [place for place, names in wins.items() if "fused" in names] == [
+        (2, 1), (2, 64), (2, 4096), (8, 64)]
+    assert not any("sequential" in names for names in wins.values())
+    drawing.draw(str(tmp_path), ("svg",), "")
+    assert "best" in drawing.seen
+
+
+def test_an_outline_has_no_side_between_two_cells():
+    edges = [0, 1, 2, 3]
+    assert len(list(ratio_maps._outline({(0, 0)}, edges, edges))) == 4
+    assert len(list(ratio_maps._outline({(0, 0), (0, 1)}, edges, edges))) == 6
+    assert ((1, 0), (1, 1)) not in list(ratio_maps._outline({(0, 0), (0, 1)}, edges, edges))
+    assert len(list(ratio_maps._outline({(0, 0), (2, 2)}, edges, edges))) == 8
 
 
 def test_no_crossover_is_said_in_words():

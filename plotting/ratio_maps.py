@@ -4,16 +4,20 @@ import math
 
 import numpy as np
 from matplotlib import cm
+from matplotlib import collections
 from matplotlib import colors
 from matplotlib import patheffects
 from matplotlib.lines import Line2D
 
 from plotting import analysis
 from plotting import style
+from plotting import winner
 
 _ROWS_PER_FIGURE = 5
 _SHORT = {"step-sgd": "SGD", "step-adam": "Adam"}
 _GREY_CELL = "#D9D9D9"
+_BEST = dict(color=style.GREEN, linewidth=1.8)
+_BEST_EDGE = dict(color="white", linewidth=3.4)
 
 _ON_ANY_COLOR = [patheffects.withStroke(linewidth=2.6, foreground="white")]
 _THREAD = dict(color="black", linestyle=":", linewidth=1.3, path_effects=_ON_ANY_COLOR)
@@ -35,8 +39,8 @@ def draw_time(results, palette, out, formats):
 
 def _draw(results, palette, out, formats, kind):
     drawn = []
-    for key, rows in analysis.mapped(results).items():
-        rows = [row for row in rows if row.rank is not None]
+    for key, everything in analysis.mapped(results).items():
+        rows = [row for row in everything if row.rank is not None]
         ratio = results.peak_ratio if kind == "peak" else results.time_ratio
         if not any(ratio(row) is not None for row in rows):
             continue
@@ -46,7 +50,7 @@ def _draw(results, palette, out, formats, kind):
         chunk = across * _ROWS_PER_FIGURE
         for start in range(0, len(variants), chunk):
             part = "" if len(variants) <= chunk else f"-part{start // chunk + 1}"
-            drawn.append(_Map(results, key, kind, rows, phases,
+            drawn.append(_Map(results, key, kind, everything, phases,
                               variants[start:start + chunk], across).draw(
                                   out, formats, part))
     return drawn
@@ -59,13 +63,15 @@ class _Map:
         self.results = results
         self.key = key
         self.kind = kind
-        self.rows = [row for row in rows if row.variant in variants]
+        self.everything = rows
+        self.rows = [row for row in rows
+                     if row.variant in variants and row.rank is not None]
         self.phases = phases
         self.variants = variants
         self.across = min(across, len(variants))
         self.ratio = results.peak_ratio if kind == "peak" else results.time_ratio
         self.batches = sorted({row.batch for row in rows})
-        self.ranks = sorted({row.rank for row in rows})
+        self.ranks = sorted({row.rank for row in rows if row.rank is not None})
         self.seen = set()  # what the legend has to explain
 
     def draw(self, out, formats, part):
@@ -164,6 +170,15 @@ class _Map:
             ax.plot(*zip(*marks[status]), linestyle="none", marker=marker,
                     markersize=3.5, color="#333333", markeredgewidth=0.8)
             self.seen.add(("status", status))
+        wins = {(i, j) for i, rank in enumerate(self.ranks)
+                for j, batch in enumerate(self.batches)
+                if variant in self._best(phase, rank, batch)}
+        if wins:
+            for look in (_BEST_EDGE, _BEST):
+                ax.add_collection(collections.LineCollection(
+                    list(_outline(wins, x_edges, y_edges)), capstyle="projecting",
+                    clip_on=False, zorder=3, **look), autolim=False)
+            self.seen.add("best")
         if self.kind == "peak":
             note = self._peak_lines(ax, variant, phase, values, x, y)
         else:
@@ -179,6 +194,13 @@ class _Map:
                 fontsize=7.5, fontweight="bold")
         ax.text(0, 1.03, f"{_SHORT.get(phase, analysis.phase_words(phase))}: {note}",
                 transform=ax.transAxes, va="bottom", fontsize=7, color="#333333")
+
+    def _best(self, phase, rank, batch):
+        """The variants that need least of all, the dense ones among them."""
+        cells = [row for row in self.everything if row.phase == phase
+                 and row.batch == batch and row.rank in (rank, None)]
+        return (winner.best(cells, lambda row: row.peak_bytes, 1) if self.kind == "peak"
+                else winner.best(cells, self.ratio, analysis.TIE))
 
     def _peak_lines(self, ax, variant, phase, values, x, y):
         key = self.key
@@ -264,6 +286,8 @@ class _Map:
             handles.append(line("the thread's law 2Br = d³", **_THREAD))
         if "flops" in self.seen:
             handles.append(line("as many FLOPs: r² + 2r = d²", **_MODEL))
+        if "best" in self.seen:
+            handles.append(line("outlined: least of all variants", **_BEST))
         if "noisy" in self.seen:
             handles.append(line("spread of times over 20%", linestyle="none", marker="s",
                                 markersize=5, markerfacecolor="white",
@@ -282,7 +306,10 @@ class _Map:
                     "box marks a cell whose repetitions spread by more than 20%. The solid "
                     "line, interpolated between cells, is where both take the same time"
                     + ("; the dashed one is where one contraction per core needs as many "
-                       "FLOPs as the dense product." if "flops" in self.seen else "."))
+                       "FLOPs as the dense product." if "flops" in self.seen else ".")
+                    + (" Outlined in green: where this variant is the fastest of all, the "
+                       "dense ones among them, or within 2% of it."
+                       if "best" in self.seen else ""))
         exact = "measured" in self.seen
         return ("Each square is one cell: the most bytes alive during the phase "
                 "(parameters, gradients, optimizer state, x, y and all else) over the "
@@ -293,6 +320,8 @@ class _Map:
                    "The solid line, where there is one, is interpolated between the cells. ")
                 + ("The dotted line is the thread's law 2Br = d³, which counts held "
                    "activations alone. " if self.key.cores == 3 else "")
+                + ("Outlined in green: where no variant, the dense ones among them, needs "
+                   "less than this one. " if "best" in self.seen else "")
                 + "Cells that have no figure are drawn as what they are.")
 
 
@@ -322,6 +351,18 @@ def _verdict_note(points, largest):
             parts.append(f"{short.get(verdict, verdict)} at {label}")
     note = ", ".join(parts)
     return note if len(note) <= 20 else "varies, see table"
+
+
+def _outline(cells, x_edges, y_edges):
+    """The sides of the cells (row, column) that no two of them share, as pairs of points."""
+    for i, j in sorted(cells):
+        left, right, low, high = x_edges[j], x_edges[j + 1], y_edges[i], y_edges[i + 1]
+        for neighbour, line in (((i, j - 1), ((left, low), (left, high))),
+                                ((i, j + 1), ((right, low), (right, high))),
+                                ((i - 1, j), ((left, low), (right, low))),
+                                ((i + 1, j), ((left, high), (right, high)))):
+            if neighbour not in cells:
+                yield line
 
 
 def _line_only(look):

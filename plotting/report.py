@@ -19,6 +19,7 @@ _SECTIONS = (
     ("memory", "Memory over the batch"),
     ("time-maps", "Time over batch and rank"),
     ("winner", "Which variant needs least"),
+    ("roofline", "What each way makes of the machine"),
     ("layers", "Real layers, and more cores"),
 )
 _CLASSES = {claims.HOLDS: "holds", claims.CONSTANT: "constant",
@@ -157,7 +158,7 @@ def _configurations(results, ratio):
     ranked = collections.defaultdict(list)
     for row in results.rows:
         value = ratio(row)
-        if value is None:
+        if value is None or row.variant == analysis.PICKER:
             continue
         place = (row.shape, row.batch, row.phase, row.conditions)
         if analysis.is_ranked(row):
@@ -323,7 +324,8 @@ def _machine(results, redraw):
                  for level in ("l1_data", "l2", "l3"))))),
              ("kernel", machine.get("kernel")), ("compiler", machine.get("compiler")),
              ("LibTorch", run.get("libtorch")), ("GEMM library", run.get("gemm_library")),
-             ("FMA peak", _peaks(run)),
+             ("FMA peak", _rates(run, "fma_peak_gflops", "GFLOP/s")),
+             ("bandwidth", _rates(run, "bandwidth_gb_per_s", "GB/s")),
              ("git revision", run.get("git_revision")),
              ("started", run.get("started_utc")), ("finished", run.get("finished_utc")),
              ("duration", f"{run['wall_s']:.0f} s"
@@ -339,6 +341,9 @@ def _machine(results, redraw):
     if not results.has_crossover_file and any(map(analysis.is_ranked, results.rows)):
         parts.append('<p class="note">This run has no crossover.csv: crossovers are told '
                      "from the cells, as ranges.</p>")
+    if not run.get("bandwidth_gb_per_s") and any(row.gflops for row in results.rows):
+        parts.append('<p class="note">This run has no bandwidth in its run.json, so there is '
+                     "no roofline.</p>")
     parts.append("<h3>How to reproduce</h3>")
     if run.get("command"):
         revision = run.get("git_revision")
@@ -361,12 +366,12 @@ def _size(value):
     return style.bytes_text(value) if isinstance(value, (int, float)) and value else None
 
 
-def _peaks(run):
-    peaks = run.get("fma_peak_gflops")
-    if not isinstance(peaks, dict):
+def _rates(run, name, unit):
+    rates = run.get(name)
+    if not isinstance(rates, dict):
         return None
-    return ", ".join(f"{value:.0f} GFLOP/s ({key.replace('/t', ', threads: ')})"
-                     for key, value in sorted(peaks.items())
+    return ", ".join(f"{value:.0f} {unit} ({key.replace('/t', ', threads: ')})"
+                     for key, value in sorted(rates.items())
                      if isinstance(value, (int, float)))
 
 

@@ -1,4 +1,4 @@
-"""Reads a results directory: results.csv, crossover.csv and run.json.
+"""Reads a results directory: results.csv, crossover.csv, its probes and run.json.
 
 A field that was not measured is None, never NaN, and byte counts stay exact
 integers. Whatever is read around (a torn last line, a cell that was run twice,
@@ -153,6 +153,7 @@ class Results:
     run: dict
     notes: tuple
     lines: dict  # cell name -> line of results.csv it was read from
+    probes: tuple = ()  # rows of crossover_probes.csv: memory alone, at other batches
 
     @functools.cached_property
     def baselines(self):
@@ -207,8 +208,11 @@ def load(directory):
     has_crossovers = os.path.isfile(crossover_path)
     crossovers = ([row for _, row in _read(crossover_path, Crossover, notes)]
                   if has_crossovers else [])
-    return Results(directory, tuple(rows.values()), tuple(crossovers),
-                   has_crossovers, _read_run(directory, notes), tuple(notes), lines)
+    probes_path = os.path.join(directory, "crossover_probes.csv")
+    probes = ([row for _, row in _read(probes_path, Row, notes)]
+              if os.path.isfile(probes_path) else [])
+    return Results(directory, tuple(rows.values()), tuple(crossovers), has_crossovers,
+                   _read_run(directory, notes), tuple(notes), lines, tuple(probes))
 
 
 def _read_run(directory, notes):

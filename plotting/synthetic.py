@@ -195,6 +195,7 @@ RUN = {
                 "compiler": "GCC 12.2"},
     "libtorch": "2.11.0", "gemm_library": "MKL 2024.2",
     "fma_peak_gflops": {"float32/t2": 436.0},
+    "bandwidth_gb_per_s": {"memory/t2": 40.0, "l2/t2": 400.0},
     "warnings": ["MKL runs AVX2 code on this CPU; its widest vectors are unused."],
     "flags": ["--preset=crossover"], "wall_s": 4231.4,
 }

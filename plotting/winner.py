@@ -22,9 +22,9 @@ def draw(results, palette, out, formats):
 
 
 def best(rows, figure, tie):
-    """Variants within `tie` of the least `figure`, the least first."""
+    """Variants within `tie` of the least `figure`, the least first; not the picker."""
     known = sorted((figure(row), row.variant) for row in rows
-                   if row.ok and figure(row) is not None)
+                   if row.ok and figure(row) is not None and row.variant != analysis.PICKER)
     return [name for value, name in known if value <= known[0][0] * tie]
 
 

@@ -685,6 +685,7 @@ def test_run_json_says_what_made_it(all_variants):
     statuses = [row["status"] for row in rows_of(all_variants).values()]
     assert info["cells"] == {status: statuses.count(status) for status in set(statuses)}
     assert info["fma_peak_gflops"]["float32/t1"] > 0
+    assert info["bandwidth_gb_per_s"]["memory/t1"] > 0
 
 
 def test_memory_is_deterministic(tmp_path):

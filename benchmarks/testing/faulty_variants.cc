@@ -38,6 +38,7 @@ class Faulty : public LinearVariant {
       : name_(std::move(name)), compute_(std::move(compute)) {}
 
   std::string name() const override { return name_; }
+  bool is_trusted() const override { return false; }
   std::string Algorithm(const LinearProblem& problem) const override {
     return Sequential().Algorithm(problem);
   }

@@ -124,6 +124,9 @@ class Tape {
   void RunBackward(const std::vector<Tensor>& y, const std::vector<Tensor>& dy);
 
   int64_t threads() const { return threads_; }
+  int64_t element_bytes() const { return element_bytes_; }
+  // Whether operators record nodes for a backward now.
+  bool recording() const { return recording_; }
 
   // Floating-point operations of all products so far (a multiply-add is two).
   int64_t flops() const { return flops_; }

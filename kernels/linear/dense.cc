@@ -2,11 +2,12 @@
 //
 //   dense         at::linear, what users get; the baseline. LibTorch hands float32 and float64
 //                 to MKL, which leaves AVX-512 unused on AMD's CPUs.
-//   dense-onednn  the same product by oneDNN's matmul, which uses the widest vectors of any CPU.
+//   dense-onednn  the same product by oneDNN, which uses the widest vectors of any CPU.
 //                 Claims of being faster than dense are made against the faster of the two.
 //
 // Both hold x alone for the backward.
 #include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
@@ -24,12 +25,24 @@ void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result,
 namespace ttbench {
 namespace {
 
+// Whether LibTorch's oneDNN matmul runs here; it asks for what bfloat16 needs, whatever the type.
+bool HasOneDnnMatmul() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq");
+#else
+  return false;
+#endif
+}
+
 class Dense : public LinearVariant {
  public:
   std::string name() const override { return kBaselineVariant; }
   bool is_dense() const override { return true; }
   std::string Algorithm(const LinearProblem& problem) const override {
-    if (problem.dtype == DType::kBFloat16) return "linear (oneDNN matmul)";
+    if (problem.dtype == DType::kBFloat16) {
+      return HasOneDnnMatmul() ? "linear (oneDNN matmul)" : "linear (LibTorch gemm)";
+    }
     return at::hasMKL() ? "linear (MKL gemm)" : "linear (LibTorch gemm)";
   }
   at::Tensor Forward(const TtShape&, const at::Tensor& x,
@@ -43,8 +56,19 @@ class Dense : public LinearVariant {
   double planning_gflops() const override { return 60; }
 };
 
+// a b, by oneDNN: its matmul, or on CPUs without AVX-512 its linear layer.
 at::Tensor OneDnnMatmul(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0) return at::zeros({a.size(0), b.size(1)}, a.options());
+  if (!HasOneDnnMatmul()) {
+    using Scalars = c10::List<std::optional<at::Scalar>>;
+    static const auto linear =
+        c10::Dispatcher::singleton()
+            .findSchemaOrThrow("mkldnn::_linear_pointwise", "")
+            .typed<at::Tensor(const at::Tensor&, const at::Tensor&,
+                              const std::optional<at::Tensor>&, std::string_view, Scalars,
+                              std::optional<std::string_view>)>();
+    return linear.call(a, b.t(), std::nullopt, "none", Scalars(), std::nullopt);
+  }
   at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
   at::native::mkldnn_matmul(a, b, result, 0, 1);
   return result;
@@ -72,9 +96,14 @@ class DenseOneDnn : public LinearVariant {
  public:
   std::string name() const override { return "dense-onednn"; }
   bool is_dense() const override { return true; }
-  std::string Algorithm(const LinearProblem&) const override { return "oneDNN matmul"; }
+  std::string Algorithm(const LinearProblem&) const override {
+    return HasOneDnnMatmul() ? "oneDNN matmul" : "oneDNN linear";
+  }
   std::string WhyUnsupported(const LinearProblem& problem) const override {
-    return problem.dtype == DType::kFloat64 ? "oneDNN has no float64 matmul" : "";
+    if (problem.dtype == DType::kFloat64) return "oneDNN has no float64 matmul";
+    return problem.dtype == DType::kBFloat16 && !HasOneDnnMatmul()
+               ? "oneDNN's bfloat16 products need AVX-512"
+               : "";
   }
   std::string WhyPeaksUnmodelled(const LinearProblem&) const override {
     return "peaks not modelled: oneDNN's scratch depends on the CPU";

@@ -1,7 +1,7 @@
-// fused: the suite's own kernel. The contraction from the last core to the first, on tiles so small
-// that all intermediates of a tile live in the caches; forward and backward. Saves x and the cores;
-// the backward recomputes. Never permutes x or y, never holds the matrix, and its scratch does not
-// grow with the batch (fused_plan.h).
+// fused: the suite's own kernel. The contraction from the last core to the first, or from the first
+// to the last where that is faster, on tiles so small that all intermediates of a tile live in the
+// caches; forward and backward. Saves x and the cores; the backward recomputes. Never permutes x or
+// y in memory, never holds the matrix, and its scratch does not grow with the batch (fused_plan.h).
 //
 // Core gradients are summed in a buffer of each thread's own, and those in order: results are the
 // same bits on every run with the same number of threads.
@@ -192,8 +192,10 @@ class Fused : public LinearVariant {
   std::string Algorithm(const LinearProblem& problem) const override {
     const FusedPlan plan = PlanFused(problem.shape, problem.batch, problem.threads,
                                      RealBytes(ElementBytes(problem.dtype)), FusedPass::kForward);
-    return "right to left in tiles of " + std::to_string(plan.samples) + " rows, " +
-           std::to_string(plan.block) + " of m_K, " + std::to_string(plan.chunk) + " of n_1";
+    return std::string(plan.mirrored ? "left to right" : "right to left") + " in tiles of " +
+           std::to_string(plan.samples) + " rows, " + std::to_string(plan.block) +
+           (plan.mirrored ? " of m_1, " : " of m_K, ") + std::to_string(plan.chunk) +
+           (plan.mirrored ? " of n_K" : " of n_1");
   }
   std::string WhyPeaksUnmodelled(const LinearProblem&) const override { return ""; }
 
@@ -209,10 +211,6 @@ class Fused : public LinearVariant {
     const int64_t batch = x.size(0), threads = tape.threads();
     const int64_t element_bytes =
         batch * shape.in_features() == 0 ? 4 : x.buffer()->bytes() / (batch * shape.in_features());
-    const int64_t macs = CheckedMul(batch, shape.sequential_macs_per_row());
-    // Of the contractions with all cores but the first, which the backward does again.
-    const int64_t first_macs =
-        CheckedMul(batch, CheckedMul(shape.out_features(), shape.n(0) * shape.right_rank(0)));
     auto plan_for = [=](FusedPass pass) {
       return PlanFused(shape, batch, threads, RealBytes(element_bytes), pass);
     };
@@ -222,8 +220,10 @@ class Fused : public LinearVariant {
         inputs, inputs,
         [&] {
           cost::Tensor y = tape.Empty("y", {batch, shape.out_features()});
-          const auto scratch = TraceScratch(tape, plan_for(FusedPass::kForward), element_bytes);
-          tape.AddFlops(CheckedMul(2, macs));
+          const FusedPlan plan = plan_for(FusedPass::kForward);
+          const auto scratch = TraceScratch(tape, plan, element_bytes);
+          const TtShape order = FusedOrder(shape, plan.mirrored);
+          tape.AddFlops(CheckedMul(2, CheckedMul(batch, order.sequential_macs_per_row())));
           return y;
         },
         [=, &tape](const cost::Tensor&, const std::vector<cost::Tensor>& saved) {
@@ -231,7 +231,13 @@ class Fused : public LinearVariant {
           for (const cost::Tensor& input : saved) {
             out.push_back(tape.Empty("d(" + input.name() + ")", input.sizes()));
           }
-          const auto scratch = TraceScratch(tape, plan_for(FusedPass::kBackward), element_bytes);
+          const FusedPlan plan = plan_for(FusedPass::kBackward);
+          const auto scratch = TraceScratch(tape, plan, element_bytes);
+          const TtShape order = FusedOrder(shape, plan.mirrored);
+          // The contractions are done again, with all cores but the first.
+          const int64_t macs = CheckedMul(batch, order.sequential_macs_per_row());
+          const int64_t first_macs =
+              CheckedMul(batch, CheckedMul(order.out_features(), order.n(0) * order.right_rank(0)));
           tape.AddFlops(CheckedMul(2, CheckedMul(3, macs) - first_macs));
           return out;
         });

@@ -1,7 +1,7 @@
 #include "kernels/linear/fused_kernel.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 namespace ttbench {
 namespace {
@@ -22,12 +22,12 @@ void Narrow(float value, BFloat16* to) { UnpackTile(&value, 1, 1, 1, to, 1); }
 
 template <typename Element>
 FusedKernel<Element>::FusedKernel(const TtShape& shape, const FusedPlan& plan, bool portable)
-    : shape_(shape),
-      plan_(plan),
-      layout_(LayOutFused(shape, plan, sizeof(Real))),
+    : plan_(plan),
+      order_(FusedOrder(shape, plan.mirrored)),
+      layout_(LayOutFused(order_, plan, sizeof(Real))),
       portable_(portable) {
-  const int64_t last_block = shape.m(shape.cores() - 1) - (plan.blocks - 1) * plan.block;
-  const int64_t last_chunk = shape.n(0) - (plan.chunks - 1) * plan.chunk;
+  const int64_t last_block = order_.m(order_.cores() - 1) - (plan.blocks - 1) * plan.block;
+  const int64_t last_chunk = order_.n(0) - (plan.chunks - 1) * plan.chunk;
   for (int64_t chunk : {plan.chunk, last_chunk}) {
     for (int64_t block : {plan.block, last_block}) {
       const bool made =
@@ -42,7 +42,7 @@ FusedKernel<Element>::FusedKernel(const TtShape& shape, const FusedPlan& plan, b
 template <typename Element>
 typename FusedKernel<Element>::Products FusedKernel<Element>::MakeProducts(int64_t chunk,
                                                                            int64_t block) const {
-  const int64_t last = shape_.cores() - 1, s = plan_.samples;
+  const int64_t last = order_.cores() - 1, s = plan_.samples;
   const bool backward = plan_.pass == FusedPass::kBackward;
   auto gemm = [&](int64_t rows, int64_t lanes, int64_t depth, int64_t lda, bool accumulate,
                   bool transposed_a = false) {
@@ -53,8 +53,8 @@ typename FusedKernel<Element>::Products FusedKernel<Element>::MakeProducts(int64
   products.chunk = chunk;
   products.block = block;
   int64_t outer = chunk;
-  for (int64_t k = 1; k < last; ++k) outer *= shape_.n(k);
-  const int64_t last_rows = shape_.left_rank(last) * block, n = shape_.n(last);
+  for (int64_t k = 1; k < last; ++k) outer *= order_.n(k);
+  const int64_t last_rows = order_.left_rank(last) * block, n = order_.n(last);
   products.last = s == 1 ? gemm(outer, last_rows, n, n, false) : gemm(last_rows, s, n, n, false);
   if (backward) {
     for (bool more : {false, true}) {
@@ -72,9 +72,9 @@ typename FusedKernel<Element>::Products FusedKernel<Element>::MakeProducts(int64
   products.middle_gradient.resize(last);
   int64_t right = block * s;
   for (int64_t k = last - 1; k >= 1; --k) {
-    outer /= shape_.n(k);
-    const int64_t rows = shape_.left_rank(k) * shape_.m(k);
-    const int64_t depth = shape_.n(k) * shape_.right_rank(k);
+    outer /= order_.n(k);
+    const int64_t rows = order_.left_rank(k) * order_.m(k);
+    const int64_t depth = order_.n(k) * order_.right_rank(k);
     products.middle[k] = gemm(rows, right, depth, depth, false);
     if (backward) {
       products.middle_back[k] = gemm(depth, right, rows, depth, false, true);
@@ -91,15 +91,15 @@ typename FusedKernel<Element>::Products FusedKernel<Element>::MakeProducts(int64
                         right, depth, rows * right, depth * right};
       }
     }
-    right *= shape_.m(k);
+    right *= order_.m(k);
   }
-  const int64_t first_rows = chunk * shape_.right_rank(0);
-  const int64_t first_lda = shape_.n(0) * shape_.right_rank(0);
+  const int64_t first_rows = chunk * order_.right_rank(0);
+  const int64_t first_lda = order_.n(0) * order_.right_rank(0);
   if (backward) {
-    products.first_back = gemm(first_rows, right, shape_.m(0), first_lda, false, true);
+    products.first_back = gemm(first_rows, right, order_.m(0), first_lda, false, true);
   } else {
-    products.first = gemm(shape_.m(0), right, first_rows, first_lda, false);
-    products.first_more = gemm(shape_.m(0), right, first_rows, first_lda, true);
+    products.first = gemm(order_.m(0), right, first_rows, first_lda, false);
+    products.first_more = gemm(order_.m(0), right, first_rows, first_lda, true);
   }
   return products;
 }
@@ -121,18 +121,69 @@ template <typename Element>
 template <typename Visit>
 void FusedKernel<Element>::ForEachRun(int64_t k, int64_t part, int64_t parts,
                                       const Visit& visit) const {
-  const int64_t r = shape_.left_rank(k), n = shape_.n(k), m = shape_.m(k), q = shape_.right_rank(k);
-  const int64_t block = k == shape_.cores() - 1 ? plan_.block : m;
+  const int64_t r = order_.left_rank(k), n = order_.n(k), m = order_.m(k), q = order_.right_rank(k);
+  const int64_t block = k == order_.cores() - 1 ? plan_.block : m;
   for (int64_t row = r * n * part / parts; row < r * n * (part + 1) / parts; ++row) {
     const int64_t a = row / n, i = row % n;
-    int64_t offset = row * m * q;
     for (int64_t j0 = 0; j0 < m; j0 += block) {
       const int64_t width = std::min(block, m - j0), base = j0 * r * n * q;
-      for (int64_t j = 0; j < width; ++j, offset += q) {
-        visit(offset, base + ((a * width + j) * n + i) * q, base + (i * q * r + a) * width + j,
-              r * width);
+      for (int64_t j = 0; j < width; ++j) {
+        const int64_t offset = plan_.mirrored ? (i * m + j0 + j) * r + a : (row * m + j0 + j) * q;
+        visit(offset, plan_.mirrored ? n * m * r : 1, base + ((a * width + j) * n + i) * q,
+              base + (i * q * r + a) * width + j, r * width);
       }
     }
+  }
+}
+
+template <typename Element>
+template <typename Visit>
+void FusedKernel<Element>::ForEachMirroredRun(const Modes& modes, const Modes& part, int64_t offset,
+                                              const Visit& visit) const {
+  // The first mode of order_ is contiguous in a row, and the last one in a tile.
+  const size_t count = modes.size();
+  std::array<int64_t, kMaxCores> stride, index = {};
+  int64_t product = 1, runs = 1;
+  for (size_t k = 0; k < count; ++k) {
+    stride[k] = product;
+    product *= modes[k];
+    if (k > 0) runs *= part[k];
+  }
+  for (int64_t run = 0; run < runs; ++run) {
+    visit(offset, part[0], run * plan_.samples, runs * plan_.samples);
+    for (size_t k = count - 1; k > 0; --k) {
+      offset += stride[k];
+      if (++index[k] < part[k]) break;
+      offset -= part[k] * stride[k];
+      index[k] = 0;
+    }
+  }
+}
+
+template <typename Element>
+template <typename Visit>
+void FusedKernel<Element>::ForEachRunOfX(int64_t begin, int64_t chunk, const Visit& visit) const {
+  if (plan_.mirrored) {
+    Modes part = order_.in_modes();
+    part.front() = chunk;
+    return ForEachMirroredRun(order_.in_modes(), part, begin, visit);
+  }
+  const int64_t row_inputs = order_.in_features() / order_.n(0);
+  visit(begin * row_inputs, chunk * row_inputs, 0, plan_.samples);
+}
+
+template <typename Element>
+template <typename Visit>
+void FusedKernel<Element>::ForEachRunOfY(int64_t begin, int64_t block, const Visit& visit) const {
+  const int64_t out = order_.out_features(), m = order_.out_modes().back();
+  if (plan_.mirrored) {
+    Modes part = order_.out_modes();
+    part.back() = block;
+    return ForEachMirroredRun(order_.out_modes(), part, begin * (out / m), visit);
+  }
+  if (plan_.blocks == 1) return visit(0, out, 0, plan_.samples);
+  for (int64_t j = 0; j < out / m; ++j) {
+    visit(j * m + begin, block, j * block * plan_.samples, plan_.samples);
   }
 }
 
@@ -140,20 +191,22 @@ template <typename Element>
 void FusedKernel<Element>::PackCores(int64_t part, int64_t parts,
                                      const std::vector<const Element*>& cores,
                                      const Scratch& scratch) const {
-  for (int64_t k = 0; k < shape_.cores(); ++k) {
-    const Element* core = cores[k];
-    const int64_t q = shape_.right_rank(k);
+  for (int64_t k = 0; k < order_.cores(); ++k) {
+    const Element* core = cores[CoreOf(k)];
+    const int64_t q = order_.right_rank(k);
     if (layout_.core[k] >= 0) {
       Real* packed = scratch.packed + layout_.core[k];
-      ForEachRun(k, part, parts, [=](int64_t from, int64_t to, int64_t, int64_t) {
-        for (int64_t b = 0; b < q; ++b) packed[to + b] = Widen(core[from + b]);
+      ForEachRun(k, part, parts, [=](int64_t from, int64_t step, int64_t to, int64_t, int64_t) {
+        for (int64_t b = 0; b < q; ++b) packed[to + b] = Widen(core[from + b * step]);
       });
     }
-    if (k == shape_.cores() - 1 && layout_.last_transposed >= 0) {
+    if (k == order_.cores() - 1 && layout_.last_transposed >= 0) {
       Real* packed = scratch.packed + layout_.last_transposed;
-      ForEachRun(k, part, parts, [=](int64_t from, int64_t, int64_t to, int64_t stride) {
-        for (int64_t b = 0; b < q; ++b) packed[to + b * stride] = Widen(core[from + b]);
-      });
+      ForEachRun(k, part, parts,
+                 [=](int64_t from, int64_t step, int64_t, int64_t to, int64_t stride) {
+                   for (int64_t b = 0; b < q; ++b)
+                     packed[to + b * stride] = Widen(core[from + b * step]);
+                 });
     }
   }
 }
@@ -161,41 +214,41 @@ void FusedKernel<Element>::PackCores(int64_t part, int64_t parts,
 template <typename Element>
 void FusedKernel<Element>::ContractChunk(const Products& products, int64_t block_index,
                                          const Real* x, Real* slot, const Scratch& scratch) const {
-  const int64_t last = shape_.cores() - 1, s = plan_.samples;
-  const int64_t core_offset = block_index * plan_.block * shape_.left_rank(last) * shape_.n(last);
+  const int64_t last = order_.cores() - 1, s = plan_.samples;
+  const int64_t core_offset = block_index * plan_.block * order_.left_rank(last) * order_.n(last);
   int64_t outer = products.chunk;
-  for (int64_t k = 1; k < last; ++k) outer *= shape_.n(k);
+  for (int64_t k = 1; k < last; ++k) outer *= order_.n(k);
   Real* to = slot + layout_.partial[last];
   if (s == 1) {
     products.last(x, scratch.packed + layout_.last_transposed + core_offset, to);
   } else {
     const Real* core = scratch.packed + layout_.core[last] + core_offset;
-    const int64_t from_stride = shape_.n(last) * s;
-    const int64_t to_stride = shape_.left_rank(last) * products.block * s;
+    const int64_t from_stride = order_.n(last) * s;
+    const int64_t to_stride = order_.left_rank(last) * products.block * s;
     for (int64_t o = 0; o < outer; ++o)
       products.last(core, x + o * from_stride, to + o * to_stride);
   }
   int64_t right = products.block * s;
   for (int64_t k = last - 1; k >= 1; --k) {
-    outer /= shape_.n(k);
+    outer /= order_.n(k);
     const Real* from = to;
     to = slot + layout_.partial[k];
     const Real* core = scratch.packed + layout_.core[k];
-    const int64_t from_stride = shape_.n(k) * shape_.right_rank(k) * right;
-    const int64_t to_stride = shape_.left_rank(k) * shape_.m(k) * right;
+    const int64_t from_stride = order_.n(k) * order_.right_rank(k) * right;
+    const int64_t to_stride = order_.left_rank(k) * order_.m(k) * right;
     for (int64_t o = 0; o < outer; ++o) {
       products.middle[k](core, from + o * from_stride, to + o * to_stride);
     }
-    right *= shape_.m(k);
+    right *= order_.m(k);
   }
 }
 
 template <typename Element>
 void FusedKernel<Element>::Forward(int64_t slot_index, const Element* x, Element* y,
                                    const Scratch& scratch) const {
-  const int64_t last = shape_.cores() - 1, s = plan_.samples;
-  const int64_t in = shape_.in_features(), out = shape_.out_features();
-  const int64_t m = shape_.m(last);
+  const int64_t last = order_.cores() - 1, s = plan_.samples;
+  const int64_t in = order_.in_features(), out = order_.out_features();
+  const int64_t m = order_.m(last);
   Real* slot = scratch.slots + slot_index * plan_.slot_elements;
   Real* x_tile = slot + layout_.x;
   Real* y_block = slot + layout_.y;
@@ -204,34 +257,32 @@ void FusedKernel<Element>::Forward(int64_t slot_index, const Element* x, Element
     const int64_t tile = unit / plan_.blocks, block_index = unit % plan_.blocks;
     const int64_t row = tile * s, rows = std::min(s, plan_.batch - row);
     if (tile != packed_tile) {
-      PackTile(x + row * in, in, rows, in, s, x_tile);
+      ForEachRunOfX(0, order_.n(0), [&](int64_t from, int64_t columns, int64_t to, int64_t ld) {
+        PackTile(x + row * in + from, in, rows, columns, s, x_tile + to, ld);
+      });
       packed_tile = tile;
     }
     const int64_t block = std::min(plan_.block, m - block_index * plan_.block);
-    for (int64_t i = 0; i < shape_.n(0); i += plan_.chunk) {
-      const Products& products = ProductsOf(std::min(plan_.chunk, shape_.n(0) - i), block);
-      ContractChunk(products, block_index, x_tile + i * (in / shape_.n(0)) * s, slot, scratch);
-      const Real* core = scratch.packed + layout_.core[0] + i * shape_.right_rank(0);
+    for (int64_t i = 0; i < order_.n(0); i += plan_.chunk) {
+      const Products& products = ProductsOf(std::min(plan_.chunk, order_.n(0) - i), block);
+      ContractChunk(products, block_index, x_tile + i * (in / order_.n(0)) * s, slot, scratch);
+      const Real* core = scratch.packed + layout_.core[0] + i * order_.right_rank(0);
       (i == 0 ? products.first : products.first_more)(core, slot + layout_.partial[1], y_block);
     }
-    Element* y_rows = y + row * out + block_index * plan_.block;
-    if (plan_.blocks == 1) {
-      UnpackTile(y_block, s, out, rows, y_rows, out);
-    } else {
-      for (int64_t j = 0; j < out / m; ++j) {
-        UnpackTile(y_block + j * block * s, s, block, rows, y_rows + j * m, out);
-      }
-    }
+    ForEachRunOfY(block_index * plan_.block, block,
+                  [&](int64_t to, int64_t columns, int64_t from, int64_t ld) {
+                    UnpackTile(y_block + from, ld, columns, rows, y + row * out + to, out);
+                  });
   }
 }
 
 template <typename Element>
 void FusedKernel<Element>::Backward(int64_t slot_index, const Element* x, const Element* dy,
                                     Element* dx, const Scratch& scratch) const {
-  const int64_t last = shape_.cores() - 1, s = plan_.samples;
-  const int64_t in = shape_.in_features(), out = shape_.out_features();
-  const int64_t m = shape_.m(last), row_inputs = in / shape_.n(0);
-  const int64_t first_depth = shape_.n(0) * shape_.right_rank(0);
+  const int64_t last = order_.cores() - 1, s = plan_.samples;
+  const int64_t in = order_.in_features(), out = order_.out_features();
+  const int64_t m = order_.m(last);
+  const int64_t first_depth = order_.n(0) * order_.right_rank(0);
   Real* slot = scratch.slots + slot_index * plan_.slot_elements;
   Real* gradients = scratch.gradients + slot_index * plan_.gradient_elements;
   std::fill_n(gradients, plan_.gradient_elements, Real(0));
@@ -243,43 +294,41 @@ void FusedKernel<Element>::Backward(int64_t slot_index, const Element* x, const 
   for (int64_t unit = UnitBegin(slot_index); unit < UnitBegin(slot_index + 1); ++unit) {
     const int64_t tile = unit / plan_.chunks, i = unit % plan_.chunks * plan_.chunk;
     const int64_t row = tile * s, rows = std::min(s, plan_.batch - row);
-    const int64_t chunk = std::min(plan_.chunk, shape_.n(0) - i);
+    const int64_t chunk = std::min(plan_.chunk, order_.n(0) - i);
     if (tile != packed_tile) {
       packed_tile = tile;
       for (int64_t b = 0; b < plan_.blocks; ++b) {
         const int64_t block = std::min(plan_.block, m - b * plan_.block);
-        const Element* dy_rows = dy + row * out + b * plan_.block;
         Real* dy_block = slot + layout_.y + b * block_stride;
-        if (plan_.blocks == 1) {
-          PackTile(dy_rows, out, rows, out, s, dy_block);
-        } else {
-          for (int64_t j = 0; j < out / m; ++j) {
-            PackTile(dy_rows + j * m, out, rows, block, s, dy_block + j * block * s);
-          }
-        }
+        ForEachRunOfY(b * plan_.block, block,
+                      [&](int64_t from, int64_t columns, int64_t to, int64_t ld) {
+                        PackTile(dy + row * out + from, out, rows, columns, s, dy_block + to, ld);
+                      });
       }
     }
-    PackTile(x + row * in + i * row_inputs, in, rows, chunk * row_inputs, s, x_chunk);
+    ForEachRunOfX(i, chunk, [&](int64_t from, int64_t columns, int64_t to, int64_t ld) {
+      PackTile(x + row * in + from, in, rows, columns, s, x_chunk + to, ld);
+    });
     for (int64_t b = 0; b < plan_.blocks; ++b) {
       const int64_t block = std::min(plan_.block, m - b * plan_.block);
       const Products& products = ProductsOf(chunk, block);
       ContractChunk(products, b, x_chunk, slot, scratch);
 
       const Real* dy_block = slot + layout_.y + b * block_stride;
-      int64_t right = out / m / shape_.m(0) * block * s;
+      int64_t right = out / m / order_.m(0) * block * s;
       Real* gradient = slot + layout_.partial_gradient[1];
-      products.first_back(scratch.packed + layout_.core[0] + i * shape_.right_rank(0), dy_block,
+      products.first_back(scratch.packed + layout_.core[0] + i * order_.right_rank(0), dy_block,
                           gradient);
       DotShape dot{
-          shape_.m(0), chunk * shape_.right_rank(0), right, 1, right, right, first_depth, 0, 0};
+          order_.m(0), chunk * order_.right_rank(0), right, 1, right, right, first_depth, 0, 0};
       DotGemm(dot, dy_block, slot + layout_.partial[1],
-              gradients + layout_.gradient[0] + i * shape_.right_rank(0));
+              gradients + layout_.gradient[0] + i * order_.right_rank(0));
 
       int64_t outer = chunk;
       for (int64_t k = 1; k < last; ++k) {
-        right /= shape_.m(k);
-        const int64_t p_rows = shape_.left_rank(k) * shape_.m(k);
-        const int64_t q_rows = shape_.n(k) * shape_.right_rank(k);
+        right /= order_.m(k);
+        const int64_t p_rows = order_.left_rank(k) * order_.m(k);
+        const int64_t q_rows = order_.n(k) * order_.right_rank(k);
         const Real* p = gradient;
         const Real* q = slot + layout_.partial[k + 1];
         gradient = slot + layout_.partial_gradient[k + 1];
@@ -301,11 +350,11 @@ void FusedKernel<Element>::Backward(int64_t slot_index, const Element* x, const 
         } else {
           DotGemm(how.dot, p, q, sum);
         }
-        outer *= shape_.n(k);
+        outer *= order_.n(k);
       }
 
-      const int64_t n = shape_.n(last), p_rows = shape_.left_rank(last) * block;
-      const int64_t core_offset = b * plan_.block * shape_.left_rank(last) * n;
+      const int64_t n = order_.n(last), p_rows = order_.left_rank(last) * block;
+      const int64_t core_offset = b * plan_.block * order_.left_rank(last) * n;
       const auto& back = b == 0 ? products.last_back : products.last_back_more;
       Real* sum = gradients + layout_.gradient[last] + core_offset;
       if (s == 1) {
@@ -319,24 +368,26 @@ void FusedKernel<Element>::Backward(int64_t slot_index, const Element* x, const 
         DotGemm({p_rows, n, s, outer, s, s, n, p_rows * s, n * s}, gradient, x_chunk, sum);
       }
     }
-    UnpackTile(dx_chunk, s, chunk * row_inputs, rows, dx + row * in + i * row_inputs, in);
+    ForEachRunOfX(i, chunk, [&](int64_t to, int64_t columns, int64_t from, int64_t ld) {
+      UnpackTile(dx_chunk + from, ld, columns, rows, dx + row * in + to, in);
+    });
   }
 }
 
 template <typename Element>
 void FusedKernel<Element>::WriteCoreGradients(int64_t part, int64_t parts, const Scratch& scratch,
                                               const std::vector<Element*>& dcores) const {
-  for (int64_t k = 0; k < shape_.cores(); ++k) {
+  for (int64_t k = 0; k < order_.cores(); ++k) {
     const Real* first = scratch.gradients + layout_.gradient[k];
-    Element* dcore = dcores[k];
-    const int64_t q = shape_.right_rank(k);
-    ForEachRun(k, part, parts, [&](int64_t to, int64_t from, int64_t, int64_t) {
+    Element* dcore = dcores[CoreOf(k)];
+    const int64_t q = order_.right_rank(k);
+    ForEachRun(k, part, parts, [&](int64_t to, int64_t step, int64_t from, int64_t, int64_t) {
       for (int64_t b = 0; b < q; ++b) {
         Real sum = first[from + b];
         for (int64_t slot = 1; slot < plan_.slots; ++slot) {
           sum += first[slot * plan_.gradient_elements + from + b];
         }
-        Narrow(sum, &dcore[to + b]);
+        Narrow(sum, &dcore[to + b * step]);
       }
     });
   }

@@ -69,14 +69,27 @@ class FusedKernel {
   // T_{K-1} .. T_1 of a chunk of a tile and a block of m_K.
   void ContractChunk(const Products& products, int64_t block_index, const Real* x, Real* slot,
                      const Scratch& scratch) const;
-  // Calls visit(offset in the core, offset in the packed core, offset in the transposed, its
-  // stride there) for each run of r_k elements of the part, contiguous in the first two.
+  // Calls visit(offset in the core, its stride there, offset in the packed core, offset in the
+  // transposed, its stride there) for each run of r_k elements of the part, contiguous in the
+  // packed core.
   template <typename Visit>
   void ForEachRun(int64_t k, int64_t part, int64_t parts, const Visit& visit) const;
+  // The layer's core that is core k of order_.
+  int64_t CoreOf(int64_t k) const { return plan_.mirrored ? order_.cores() - 1 - k : k; }
+  // Calls visit(offset in a row of x, columns, offset in the tile, the tile's leading dimension)
+  // for each run of columns that PackTile or UnpackTile moves, of a chunk of x; of a block of y.
+  template <typename Visit>
+  void ForEachRunOfX(int64_t begin, int64_t chunk, const Visit& visit) const;
+  template <typename Visit>
+  void ForEachRunOfY(int64_t begin, int64_t block, const Visit& visit) const;
+  // The same of a part of a mirrored row, from `offset` on: `part` of `modes`, as in order_.
+  template <typename Visit>
+  void ForEachMirroredRun(const Modes& modes, const Modes& part, int64_t offset,
+                          const Visit& visit) const;
   int64_t UnitBegin(int64_t slot) const { return plan_.units() * slot / plan_.slots; }
 
-  TtShape shape_;
   FusedPlan plan_;
+  TtShape order_;  // Contracted from its last core to its first.
   FusedLayout layout_;
   bool portable_;
   std::vector<Products> products_;

@@ -167,8 +167,9 @@ void ExpectRight(const Layer& layer, const FusedPlan& forward, const FusedPlan& 
               Allowed<Element>(layer))
         << layer.shape.modes_name() << " ranks " << layer.shape.ranks_name() << " batch "
         << layer.batch << " tile " << forward.samples << "/" << forward.block << "/"
-        << forward.chunk << ", backward " << backward.samples << "/" << backward.block << "/"
-        << backward.chunk << (portable ? " portable" : "");
+        << forward.chunk << (forward.mirrored ? " mirrored" : "") << ", backward "
+        << backward.samples << "/" << backward.block << "/" << backward.chunk
+        << (portable ? " portable" : "");
   }
 }
 
@@ -180,11 +181,14 @@ TEST(FusedKernelTest, EveryTileIsRight) {
     for (int64_t samples : {1, 3, 16, 32}) {
       for (int64_t block : {1, 2, 3}) {
         for (int64_t chunk : {1, 2}) {
-          auto plan = [&](FusedPass pass, int64_t bytes) {
-            return MakeFusedPlan(shape, layer.batch, 3, bytes, pass, samples, block, chunk);
-          };
-          ExpectRight<float>(layer, plan(FusedPass::kForward, 4), plan(FusedPass::kBackward, 4));
-          ExpectRight<double>(layer, plan(FusedPass::kForward, 8), plan(FusedPass::kBackward, 8));
+          for (bool mirrored : {false, true}) {
+            auto plan = [&](FusedPass pass, int64_t bytes) {
+              return MakeFusedPlan(shape, layer.batch, 3, bytes, pass, samples, block, chunk,
+                                   mirrored);
+            };
+            ExpectRight<float>(layer, plan(FusedPass::kForward, 4), plan(FusedPass::kBackward, 4));
+            ExpectRight<double>(layer, plan(FusedPass::kForward, 8), plan(FusedPass::kBackward, 8));
+          }
         }
       }
     }
@@ -220,6 +224,36 @@ TEST(FusedKernelTest, RandomLayersAreRight) {
   EXPECT_TRUE(right);
 }
 
+TEST(FusedKernelTest, RandomLayersAreRightInEitherOrder) {
+  const bool right = rc::check("either order equals the oracle", [] {
+    const auto cores = *rc::gen::inRange<int64_t>(2, 7);
+    const int64_t largest = cores <= 3 ? 12 : 4;
+    auto sizes = [&](int64_t count, int64_t bound) {
+      return *rc::gen::container<Modes>(static_cast<size_t>(count),
+                                        rc::gen::inRange<int64_t>(1, bound + 1));
+    };
+    const Modes in = sizes(cores, largest), out = sizes(cores, largest);
+    const TtShape shape(in, out, sizes(cores - 1, 7));
+    const Layer layer(shape, *rc::gen::inRange<int64_t>(1, 70),
+                      *rc::gen::inRange<uint64_t>(0, 1000));
+    const auto samples = *rc::gen::element<int64_t>(1, 8, 16, 32);
+    for (bool mirrored : {false, true}) {
+      const TtShape order = FusedOrder(shape, mirrored);
+      const auto block = *rc::gen::inRange<int64_t>(1, order.m(cores - 1) + 1);
+      const auto chunk = *rc::gen::inRange<int64_t>(1, order.n(0) + 1);
+      auto plan = [&](FusedPass pass) {
+        return MakeFusedPlan(shape, layer.batch, 2, 4, pass, samples, block, chunk, mirrored);
+      };
+      const FusedPlan forward = plan(FusedPass::kForward), backward = plan(FusedPass::kBackward);
+      RC_ASSERT(WorstError(layer, Compute<float>(layer, forward, backward, false)) <=
+                Allowed<float>(layer));
+      RC_ASSERT(WorstError(layer, Compute<BFloat16>(layer, forward, backward, false)) <=
+                Allowed<BFloat16>(layer));
+    }
+  });
+  EXPECT_TRUE(right);
+}
+
 TEST(FusedKernelTest, AnEmptyBatchHasZeroGradients) {
   const TtShape shape = TtShape::Cube(3, 4, 2);
   const Layer layer(shape, 0, 1);
@@ -246,6 +280,26 @@ TEST(FusedPlanTest, ScratchStaysBelowWhatDenseHolds) {
               << "backward d=" << d << " r=" << r << " B=" << batch;
         }
       }
+    }
+  }
+}
+
+// From the last core, 10x14x15:2x5x41 takes 10*14*41*15*8 + 10*14*5*41*8*8 + 2*5*41*10*8
+// multiply-adds a row; from the first, which is where its outputs are few, 2*14*15*10*8 +
+// 2*5*14*15*8*8 + 2*5*41*15*8, an eleventh of that. Mirrored as a layer, the other way round.
+TEST(FusedPlanTest, TakesTheCheaperOrder) {
+  const TtShape last_costs = TtShape::Parse("10x14x15:2x5x41", 8);
+  EXPECT_EQ(FusedOrder(last_costs, false).sequential_macs_per_row(), 688800 + 1836800 + 32800);
+  EXPECT_EQ(FusedOrder(last_costs, true).sequential_macs_per_row(), 33600 + 134400 + 49200);
+  const TtShape first_costs = FusedOrder(last_costs, true);
+  EXPECT_EQ(first_costs.modes_name(), "15x14x10:41x5x2");
+  EXPECT_TRUE(FusedOrder(first_costs, true) == last_costs);
+  for (FusedPass pass : {FusedPass::kForward, FusedPass::kBackward}) {
+    for (int64_t batch : {1, 64, 512}) {
+      EXPECT_TRUE(PlanFused(last_costs, batch, 2, 4, pass).mirrored);
+      EXPECT_FALSE(PlanFused(first_costs, batch, 2, 4, pass).mirrored);
+      // Nothing to gain.
+      EXPECT_FALSE(PlanFused(TtShape::Cube(3, 8, 4), batch, 2, 4, pass).mirrored);
     }
   }
 }

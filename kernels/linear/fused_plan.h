@@ -12,6 +12,9 @@
 //
 // Forward work is shared out by (tile, block), backward work by (tile, chunk), so that both cores
 // have work at B = 1.
+//
+// A mirrored plan contracts from the first core to the last: it is a plan of the mirrored layer,
+// whose tiles are packed and unpacked with their modes reversed.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +35,7 @@ enum class FusedPass { kForward, kBackward };
 
 struct FusedPlan {
   FusedPass pass = FusedPass::kForward;
+  bool mirrored = false;  // block is of m_1, chunk of n_K.
   int64_t batch = 0;
   int64_t samples = 1;  // Rows of x in a tile.
   int64_t block = 1;    // Of m_K, worked on together.
@@ -50,18 +54,24 @@ struct FusedPlan {
   int64_t units() const { return tiles * (pass == FusedPass::kForward ? blocks : chunks); }
 };
 
-// The plan of least estimated time whose scratch is at most what the dense layer has and this one
-// has not: M N less the parameters, in elements, twice that in the backward, where both layers have
-// gradients; of least scratch where none fits. real_bytes: of the accumulation type.
+// The layer that a plan contracts from its last core to its first: with its modes and ranks in
+// reverse order if `mirrored`.
+TtShape FusedOrder(const TtShape& shape, bool mirrored);
+
+// The plan of least estimated time, in either order, whose scratch is at most what the dense layer
+// has and this one has not: M N less the parameters, in elements, twice that in the backward, where
+// both layers have gradients; of least scratch where none fits. real_bytes: of the accumulation
+// type.
 FusedPlan PlanFused(const TtShape& shape, int64_t batch, int64_t threads, int64_t real_bytes,
                     FusedPass pass, const FusedMachine& machine = ThisFusedMachine());
 
 // The same with the tile given, for tests and tuning.
 FusedPlan MakeFusedPlan(const TtShape& shape, int64_t batch, int64_t slots, int64_t real_bytes,
                         FusedPass pass, int64_t samples, int64_t block, int64_t chunk,
-                        const FusedMachine& machine = ThisFusedMachine());
+                        bool mirrored = false, const FusedMachine& machine = ThisFusedMachine());
 
-// The offsets of a plan's scratch, in elements; every buffer starts on a cache line.
+// The offsets of a plan's scratch, in elements, cores, modes and ranks numbered as in `order`, the
+// plan's FusedOrder; every buffer starts on a cache line.
 struct FusedLayout {
   // Cores as [r_{k-1} m_k, n_k r_k]; the last one's rows (and its gradient's) in blocks of m_K. -1
   // where no product wants it.
@@ -77,7 +87,7 @@ struct FusedLayout {
   std::vector<int64_t> gradient;
   int64_t gradient_elements = 0;
 };
-FusedLayout LayOutFused(const TtShape& shape, const FusedPlan& plan, int64_t real_bytes);
+FusedLayout LayOutFused(const TtShape& order, const FusedPlan& plan, int64_t real_bytes);
 
 // Lanes of the middle cores' gradient that are transposed together.
 constexpr int64_t kTransposedRows = 64;

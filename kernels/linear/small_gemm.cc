@@ -19,11 +19,13 @@ namespace {
 #define TTBENCH_VECTOR_BYTES 64
 #define TTBENCH_TILE_ROWS 6
 #define TTBENCH_TILE_VECTORS 4
+#define TTBENCH_DOT_ROWS 4
 #include "kernels/linear/small_gemm_loops.inc"
 #undef TTBENCH_ISA
 #undef TTBENCH_VECTOR_BYTES
 #undef TTBENCH_TILE_ROWS
 #undef TTBENCH_TILE_VECTORS
+#undef TTBENCH_DOT_ROWS
 #pragma GCC pop_options
 
 #pragma GCC push_options
@@ -32,11 +34,13 @@ namespace {
 #define TTBENCH_VECTOR_BYTES 32
 #define TTBENCH_TILE_ROWS 6
 #define TTBENCH_TILE_VECTORS 2
+#define TTBENCH_DOT_ROWS 3
 #include "kernels/linear/small_gemm_loops.inc"
 #undef TTBENCH_ISA
 #undef TTBENCH_VECTOR_BYTES
 #undef TTBENCH_TILE_ROWS
 #undef TTBENCH_TILE_VECTORS
+#undef TTBENCH_DOT_ROWS
 #pragma GCC pop_options
 #define TTBENCH_HAS_X86_SETS
 #endif
@@ -45,6 +49,7 @@ namespace {
 #define TTBENCH_VECTOR_BYTES 16
 #define TTBENCH_TILE_ROWS 6
 #define TTBENCH_TILE_VECTORS 2
+#define TTBENCH_DOT_ROWS 3
 #include "kernels/linear/small_gemm_loops.inc"
 
 // The best set of loops that this CPU runs.
@@ -124,36 +129,36 @@ void DotGemm(const DotShape& shape, const Real* p, const Real* q, Real* c) {
 
 template <typename Element, typename Real>
 void PackTile(const Element* rows, int64_t ld, int64_t count, int64_t columns, int64_t width,
-              Real* tile) {
+              Real* tile, int64_t tile_ld) {
   if constexpr (std::is_same_v<Element, Real>) {
-    if (width == 1 && count == 1) {
+    if (tile_ld == 1 && count == 1) {
       std::copy_n(rows, columns, tile);
       return;
     }
-    BestLoops<Real>().transpose(rows, ld, count, columns, tile, width);
+    BestLoops<Real>().transpose(rows, ld, count, columns, tile, tile_ld);
   } else {
     for (int64_t j = 0; j < columns; ++j) {
-      for (int64_t i = 0; i < count; ++i) tile[j * width + i] = ToReal(rows[i * ld + j]);
+      for (int64_t i = 0; i < count; ++i) tile[j * tile_ld + i] = ToReal(rows[i * ld + j]);
     }
   }
   if (count == width) return;
   for (int64_t j = 0; j < columns; ++j) {
-    std::fill(tile + j * width + count, tile + (j + 1) * width, Real(0));
+    std::fill_n(tile + j * tile_ld + count, width - count, Real(0));
   }
 }
 
 template <typename Element, typename Real>
-void UnpackTile(const Real* tile, int64_t width, int64_t columns, int64_t count, Element* rows,
+void UnpackTile(const Real* tile, int64_t tile_ld, int64_t columns, int64_t count, Element* rows,
                 int64_t ld) {
   if constexpr (std::is_same_v<Element, Real>) {
-    if (width == 1) {
+    if (tile_ld == 1) {
       std::copy_n(tile, columns, rows);
       return;
     }
-    BestLoops<Real>().transpose(tile, width, columns, count, rows, ld);
+    BestLoops<Real>().transpose(tile, tile_ld, columns, count, rows, ld);
   } else {
     for (int64_t i = 0; i < count; ++i) {
-      for (int64_t j = 0; j < columns; ++j) rows[i * ld + j] = ToBFloat16(tile[j * width + i]);
+      for (int64_t j = 0; j < columns; ++j) rows[i * ld + j] = ToBFloat16(tile[j * tile_ld + i]);
     }
   }
 }
@@ -167,9 +172,9 @@ template class SmallGemm<float>;
 template class SmallGemm<double>;
 template void DotGemm(const DotShape&, const float*, const float*, float*);
 template void DotGemm(const DotShape&, const double*, const double*, double*);
-template void PackTile(const float*, int64_t, int64_t, int64_t, int64_t, float*);
-template void PackTile(const double*, int64_t, int64_t, int64_t, int64_t, double*);
-template void PackTile(const BFloat16*, int64_t, int64_t, int64_t, int64_t, float*);
+template void PackTile(const float*, int64_t, int64_t, int64_t, int64_t, float*, int64_t);
+template void PackTile(const double*, int64_t, int64_t, int64_t, int64_t, double*, int64_t);
+template void PackTile(const BFloat16*, int64_t, int64_t, int64_t, int64_t, float*, int64_t);
 template void UnpackTile(const float*, int64_t, int64_t, int64_t, float*, int64_t);
 template void UnpackTile(const double*, int64_t, int64_t, int64_t, double*, int64_t);
 template void UnpackTile(const float*, int64_t, int64_t, int64_t, BFloat16*, int64_t);

@@ -59,15 +59,22 @@ struct DotShape {
 template <typename Real>
 void DotGemm(const DotShape& shape, const Real* p, const Real* q, Real* c);
 
-// tile[column, i] = rows[i, column] for i < count; 0 for count <= i < width. The tile is [columns,
-// width]; row i starts at rows + i * ld.
+// tile[column, i] = rows[i, column] for i < count; 0 for count <= i < width. Row i starts at
+// rows + i * ld, column j of the tile at tile + j * tile_ld.
 template <typename Element, typename Real>
 void PackTile(const Element* rows, int64_t ld, int64_t count, int64_t columns, int64_t width,
-              Real* tile);
+              Real* tile, int64_t tile_ld);
 // rows[i, column] = tile[column, i] for i < count.
 template <typename Element, typename Real>
-void UnpackTile(const Real* tile, int64_t width, int64_t columns, int64_t count, Element* rows,
+void UnpackTile(const Real* tile, int64_t tile_ld, int64_t columns, int64_t count, Element* rows,
                 int64_t ld);
+
+// The same where the tile is [columns, width].
+template <typename Element, typename Real>
+void PackTile(const Element* rows, int64_t ld, int64_t count, int64_t columns, int64_t width,
+              Real* tile) {
+  PackTile(rows, ld, count, columns, width, tile, width);
+}
 
 // Elements in a vector register of this CPU, as far as the loops and LIBXSMM use it.
 template <typename Real>

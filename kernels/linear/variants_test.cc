@@ -19,6 +19,7 @@
 
 #include "benchmarks/inputs.h"
 #include "kernels/oracle.h"
+#include "kernels/scalar_type.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
@@ -52,18 +53,6 @@ const std::vector<TtShape>& Shapes() {
       TtShape({1, 1}, {1, 1}, {1}),
   };
   return *shapes;
-}
-
-at::ScalarType ScalarTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return at::kFloat;
-    case DType::kFloat64:
-      return at::kDouble;
-    case DType::kBFloat16:
-      return at::kBFloat16;
-  }
-  return at::kFloat;
 }
 
 std::vector<double> Values(uint64_t stream, double scale, int64_t count) {

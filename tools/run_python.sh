@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# Runs a script of the workspace in another Python environment. Usage: PYTHON SCRIPT ARGUMENT...
+PYTHONPATH=$PWD exec "$@"
