@@ -44,7 +44,7 @@ StepLayout LayoutOf(const AttentionProblem& problem, int64_t width) {
 
 // Calls use(pointer to the `width` elements of row b in step t, b, t) for each of `rows`.
 template <typename Use>
-void ForEachStep(const Run::Tensors& tensors, const StepLayout& layout,
+void ForEachStep(const PhaseRun::Tensors& tensors, const StepLayout& layout,
                  const std::vector<int64_t>& rows, const Use& use) {
   const bool apart =
       static_cast<int64_t>(tensors.size()) == layout.target_len && tensors.front().dim() == 2;
@@ -64,7 +64,7 @@ std::vector<int64_t> AllRows(int64_t batch) {
 }
 
 void FillSteps(const UniformValues& values, const StepLayout& layout,
-               const std::vector<int64_t>& rows, const Run::Tensors& tensors) {
+               const std::vector<int64_t>& rows, const PhaseRun::Tensors& tensors) {
   ForEachStep(tensors, layout, rows, [&](auto* row, int64_t b, int64_t t) {
     using Element = std::remove_pointer_t<decltype(row)>;
     for (int64_t i = 0; i < layout.width; ++i)
@@ -108,12 +108,12 @@ AttentionRun::AttentionRun(const AttentionVariant& variant, const AttentionProbl
   pass_ = variant.NewPass(problem, inputs);
 }
 
-Run::Tensors AttentionRun::Forward() {
+PhaseRun::Tensors AttentionRun::Forward() {
   at::AutoGradMode grad(problem_.phase != Phase::kInference);
   return pass_->Forward();
 }
 
-Run::Tensors AttentionRun::MakeDy(const Reference* reference) const {
+PhaseRun::Tensors AttentionRun::MakeDy(const Reference* reference) const {
   // In the form of the steps: y of all steps has their number of tensors.
   const bool apart = inputs_[1].dim() == 2;
   Tensors dy;

@@ -19,7 +19,7 @@ struct AttentionReference : Reference {
   AttentionOracleResult oracle;
 };
 
-class AttentionRun : public Run {
+class AttentionRun : public PhaseRun {
  public:
   // Makes inputs and parameters from `seed` (benchmarks/inputs.h).
   AttentionRun(const AttentionVariant& variant, const AttentionProblem& problem, uint64_t seed);

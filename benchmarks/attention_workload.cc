@@ -56,7 +56,7 @@ std::unique_ptr<Reference> AttentionWorkload::MakeReference(uint64_t seed) const
   return std::make_unique<AttentionReference>(MakeAttentionReference(variant_, problem_, seed));
 }
 
-std::unique_ptr<Run> AttentionWorkload::MakeRun(uint64_t seed, bool) const {
+std::unique_ptr<PhaseRun> AttentionWorkload::MakeRun(uint64_t seed, bool) const {
   return std::make_unique<AttentionRun>(variant_, problem_, seed);
 }
 

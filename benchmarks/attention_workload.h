@@ -37,7 +37,7 @@ class AttentionWorkload : public Workload {
   std::string baseline_words() const override { return kAttentionBaseline; }
   std::shared_ptr<const Workload> AtBatch(int64_t batch) const override;
   std::unique_ptr<Reference> MakeReference(uint64_t seed) const override;
-  std::unique_ptr<Run> MakeRun(uint64_t seed, bool checked) const override;
+  std::unique_ptr<PhaseRun> MakeRun(uint64_t seed, bool checked) const override;
 
  private:
   const AttentionVariant& variant_;

@@ -78,12 +78,12 @@ LinearRun::LinearRun(const LinearVariant& variant, const LinearProblem& problem,
   Prepare(problem.phase);
 }
 
-Run::Tensors LinearRun::Forward() {
+PhaseRun::Tensors LinearRun::Forward() {
   at::AutoGradMode grad(problem_.phase != Phase::kInference);
   return {variant_.Forward(problem_.shape, x(), parameters_)};
 }
 
-Run::Tensors LinearRun::MakeDy(const Reference* reference) const {
+PhaseRun::Tensors LinearRun::MakeDy(const Reference* reference) const {
   const int64_t width = problem_.shape.out_features();
   const UniformValues values(seed_, kStreamDy, 1);
   if (!reference) {

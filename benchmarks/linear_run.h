@@ -12,7 +12,7 @@
 
 namespace ttbench {
 
-class LinearRun : public Run {
+class LinearRun : public PhaseRun {
  public:
   // What a dense weight holds. Making the product takes longer than many a cell.
   enum class DenseWeight {

@@ -73,7 +73,7 @@ std::unique_ptr<Reference> LinearWorkload::MakeReference(uint64_t seed) const {
   return std::make_unique<LinearReference>(ttbench::MakeReference(problem_, seed));
 }
 
-std::unique_ptr<Run> LinearWorkload::MakeRun(uint64_t seed, bool checked) const {
+std::unique_ptr<PhaseRun> LinearWorkload::MakeRun(uint64_t seed, bool checked) const {
   return std::make_unique<LinearRun>(
       variant_, problem_, seed,
       checked ? LinearRun::DenseWeight::kProduct : LinearRun::DenseWeight::kPattern);

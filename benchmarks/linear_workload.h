@@ -39,7 +39,7 @@ class LinearWorkload : public Workload {
   std::string baseline_words() const override { return "the dense layer"; }
   std::shared_ptr<const Workload> AtBatch(int64_t batch) const override;
   std::unique_ptr<Reference> MakeReference(uint64_t seed) const override;
-  std::unique_ptr<Run> MakeRun(uint64_t seed, bool checked) const override;
+  std::unique_ptr<PhaseRun> MakeRun(uint64_t seed, bool checked) const override;
 
   bool is_dense() const { return variant_.is_dense(); }
   const LinearProblem& problem() const { return problem_; }

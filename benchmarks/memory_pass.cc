@@ -10,7 +10,7 @@
 namespace ttbench {
 namespace {
 
-int64_t StorageBytes(const Run::Tensors& tensors) {
+int64_t StorageBytes(const PhaseRun::Tensors& tensors) {
   int64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.storage().nbytes());
   return bytes;
@@ -38,7 +38,7 @@ MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t bu
   const Phase phase = workload.setting().phase;
   MeasuredMemory measured;
   MemoryMeter meter;
-  const std::unique_ptr<Run> run = workload.MakeRun(seed, /*checked=*/reference != nullptr);
+  const std::unique_ptr<PhaseRun> run = workload.MakeRun(seed, /*checked=*/reference != nullptr);
   meter.SetBudget(budget_bytes);
   const int64_t weight_bytes = StorageBytes(run->parameters());
   const int64_t base_bytes = weight_bytes + StorageBytes(run->inputs());
@@ -54,7 +54,7 @@ MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t bu
     measured.bytes.peak.reset();
     meter.ResetPeak();
     const int64_t state_bytes = meter.live_bytes() - base_bytes;
-    Run::Tensors y = run->Forward();
+    PhaseRun::Tensors y = run->Forward();
     end_stage(&measured.bytes.forward_peak);
     auto note_error = [&](double error) {
       measured.max_relative_error = std::max(measured.max_relative_error, error);
@@ -62,7 +62,7 @@ MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t bu
     if (reference) note_error(run->ErrorOf(y, *reference));
     if (phase != Phase::kInference) {
       measured.bytes.held = meter.live_bytes() - weight_bytes - state_bytes - StorageBytes(y);
-      Run::Tensors dy = run->MakeDy(reference);
+      PhaseRun::Tensors dy = run->MakeDy(reference);
       run->Backward(y, dy);
       end_stage(&measured.bytes.backward_peak);
       if (reference) note_error(run->ErrorOfGradients(*reference));

@@ -18,11 +18,11 @@ namespace {
 
 void RunCellBenchmark(benchmark::State& state, const Cell& cell) {
   at::set_num_threads(static_cast<int>(cell.setting().threads));
-  const std::unique_ptr<Run> run = cell.workload->MakeRun(1, /*checked=*/false);
-  Run::Tensors dy;
+  const std::unique_ptr<PhaseRun> run = cell.workload->MakeRun(1, /*checked=*/false);
+  PhaseRun::Tensors dy;
   if (cell.setting().phase == Phase::kTrain) dy = run->MakeDy(nullptr);
   for (auto _ : state) {
-    Run::Tensors y = run->Forward();
+    PhaseRun::Tensors y = run->Forward();
     if (!dy.empty()) {
       run->Backward(y, dy);
       run->ClearGradients();

@@ -69,7 +69,7 @@ class Side {
 
  private:
   void Iterate() {
-    Run::Tensors y = run_->Forward();
+    PhaseRun::Tensors y = run_->Forward();
     if (!dy_.empty()) {
       run_->Backward(y, dy_);
       run_->Step();
@@ -79,8 +79,8 @@ class Side {
   }
 
   std::string name_;
-  std::unique_ptr<Run> run_;
-  Run::Tensors dy_;
+  std::unique_ptr<PhaseRun> run_;
+  PhaseRun::Tensors dy_;
   int64_t iterations_ = 0;
   std::vector<double> samples_;
 };

@@ -32,14 +32,14 @@ class Reference {
 };
 
 // A problem set up to run one phase: its inputs, its parameters and its optimizer.
-class Run {
+class PhaseRun {
  public:
   using Tensors = std::vector<at::Tensor>;
 
-  Run();
-  virtual ~Run();
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  PhaseRun();
+  virtual ~PhaseRun();
+  PhaseRun(const PhaseRun&) = delete;
+  PhaseRun& operator=(const PhaseRun&) = delete;
 
   virtual Tensors Forward() = 0;
   // The gradients of y, from the seed; with a reference, zero except in its rows.
@@ -92,7 +92,7 @@ class Workload {
   // Reasons for the result row; "" if there are none.
   virtual std::string WhyUnsupported() const = 0;
   virtual std::string WhyPeaksUnmodelled() const { return ""; }
-  // The largest error that Run may find.
+  // The largest error that a PhaseRun may find.
   virtual double MaxError() const = 0;
 
   // Throws ShapeError if a count passes 64 bits.
@@ -115,7 +115,7 @@ class Workload {
   virtual std::unique_ptr<Reference> MakeReference(uint64_t seed) const = 0;
   // `checked`: results will be compared with the reference; otherwise nobody looks at them, and
   // what takes long to make may be simpler.
-  virtual std::unique_ptr<Run> MakeRun(uint64_t seed, bool checked) const = 0;
+  virtual std::unique_ptr<PhaseRun> MakeRun(uint64_t seed, bool checked) const = 0;
 };
 
 }  // namespace ttbench

@@ -28,7 +28,7 @@ def draw_all(directory, out=None, formats=style.FORMATS):
     """
     results = results_lib.load(directory)
     out = out or directory
-    palette = style.Palette([row.variant for row in results.rows])
+    palette = style.Palette([row.variant for row in results.rows], style.ATTENTION)
     plots = os.path.join(out, "plots")
     drawn = attention_figures.draw(results, palette, plots, formats)
     drawn += attention_figures.decoder_figure(attention_claims.decoder(results), plots, formats)

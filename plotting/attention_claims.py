@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 
+from plotting import analysis
 from plotting import attention_figures as figures
 from plotting import claims
 from plotting import style
@@ -51,7 +52,7 @@ def accounts(results):
         shared = found.get((dtype, source_len, figures.BASELINE))
         if variant != "clones" or shared is None:
             continue
-        item = claims.ITEM_BYTES[dtype]
+        item = analysis.ITEM_BYTES[dtype]
         copy = clones.batch * source_len * clones.hidden * item
         steps = clones.target_len
         accounts.append(Account(

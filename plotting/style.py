@@ -65,7 +65,8 @@ _KNOWN = {
     "fused": (GREEN, "*", "-", "F"),
     "fused-panel": ("#7FC97F", "D", "--", "U"),
     "auto": ("#00583F", "H", "--", "A"),
-    # Attention.
+}
+ATTENTION = {
     "prealloc-mm": (BLACK, "o", "-", "M"),
     "clones": (VERMILION, "v", "-", "C"),
     "clones-reuse": ("#8A3F6B", "X", "--", "R"),
@@ -88,18 +89,19 @@ _OTHER = [(color, marker, dash)
 
 
 class Palette:
-    """Looks of the variants in one run: known names first, others in a cycle."""
+    """Looks of the variants in one run: a family's known names first, others in a cycle."""
 
-    def __init__(self, variants):
-        known = list(_KNOWN)
+    def __init__(self, variants, looks=None):
+        looks = _KNOWN if looks is None else looks
+        known = list(looks)
         self.order = sorted(set(variants), key=lambda name: (
-            known.index(name) if name in _KNOWN else len(known), name))
+            known.index(name) if name in looks else len(known), name))
         self._looks = {}
-        used = {_KNOWN[name][3] for name in self.order if name in _KNOWN}
+        used = {looks[name][3] for name in self.order if name in looks}
         others = 0
         for name in self.order:
-            if name in _KNOWN:
-                self._looks[name] = _KNOWN[name]
+            if name in looks:
+                self._looks[name] = looks[name]
                 continue
             spare = [c for c in name.upper() + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                      "abcdefghijklmnopqrstuvwxyz0123456789"

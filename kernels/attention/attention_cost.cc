@@ -1,6 +1,7 @@
 #include "kernels/attention/attention_cost.h"
 
 #include <memory>
+#include <vector>
 
 namespace ttbench {
 
@@ -18,6 +19,10 @@ CellCost PredictAttentionCost(const AttentionVariant& variant, const AttentionPr
     cell.inputs = {inputs.context};
     cell.inputs.insert(cell.inputs.end(), inputs.steps.begin(), inputs.steps.end());
     cell.inputs.insert(cell.inputs.end(), inputs.initial.begin(), inputs.initial.end());
+    if (!variant.WhyUnsupported(problem).empty()) {
+      cell.forward = [] { return std::vector<cost::Tensor>(); };
+      return cell;
+    }
     const std::shared_ptr<AttentionPass<cost::Tensor>> pass =
         variant.NewTracedPass(tape, problem, inputs);
     cell.forward = [pass] { return pass->Forward(); };

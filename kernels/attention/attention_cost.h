@@ -6,7 +6,8 @@
 
 namespace ttbench {
 
-// Throws ShapeError if a count passes 64 bits.
+// Of a problem that the variant does not support: of its inputs and parameters alone. Throws
+// ShapeError if a count passes 64 bits.
 CellCost PredictAttentionCost(const AttentionVariant& variant, const AttentionProblem& problem);
 
 }  // namespace ttbench

@@ -103,10 +103,10 @@ TEST_P(AttentionVariantTest, RepeatsBitForBit) {
   std::vector<std::vector<at::Tensor>> results;
   for (int sequence = 0; sequence < 2; ++sequence) {
     std::vector<at::Tensor>& result = results.emplace_back();
-    const Run::Tensors y = run.Forward();
+    const PhaseRun::Tensors y = run.Forward();
     for (const at::Tensor& part : y) result.push_back(part.detach().clone());
     run.Backward(y, run.MakeDy(nullptr));
-    for (const Run::Tensors* leaves : {&run.inputs(), &run.parameters()})
+    for (const PhaseRun::Tensors* leaves : {&run.inputs(), &run.parameters()})
       for (const at::Tensor& leaf : *leaves) result.push_back(leaf.grad().clone());
     run.ClearGradients();
   }

@@ -1,18 +1,18 @@
+#include "benchmarks/workload.h"
+
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
-#include "benchmarks/workload.h"
-
 namespace ttbench {
 
-struct Run::Optimizer {
+struct PhaseRun::Optimizer {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
 
-Run::Run() = default;
-Run::~Run() = default;
+PhaseRun::PhaseRun() = default;
+PhaseRun::~PhaseRun() = default;
 
-void Run::Prepare(Phase phase) {
+void PhaseRun::Prepare(Phase phase) {
   if (phase == Phase::kInference) return;
   for (at::Tensor& input : inputs_) input.requires_grad_();
   for (at::Tensor& parameter : parameters_) parameter.requires_grad_();
@@ -27,15 +27,15 @@ void Run::Prepare(Phase phase) {
   }
 }
 
-void Run::Step() {
+void PhaseRun::Step() {
   if (optimizer_) optimizer_->optimizer->step();
 }
 
-void Run::ClearInputGradients() {
+void PhaseRun::ClearInputGradients() {
   for (at::Tensor& input : inputs_) input.mutable_grad() = at::Tensor();
 }
 
-void Run::ClearGradients() {
+void PhaseRun::ClearGradients() {
   ClearInputGradients();
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
 }
