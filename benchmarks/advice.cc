@@ -8,6 +8,7 @@
 #include "benchmarks/calibration.h"
 #include "benchmarks/cell.h"
 #include "benchmarks/crossover.h"
+#include "benchmarks/linear_workload.h"
 #include "kernels/cost/linear_cost.h"
 #include "kernels/cost/speed.h"
 #include "kernels/linear/auto.h"
@@ -90,7 +91,7 @@ std::string MemoryCrossovers(const LinearProblem& problem,
   for (const LinearVariant* variant : variants) {
     if (variant->is_dense() || !variant->WhyPeaksUnmodelled(problem).empty()) continue;
     const auto batch =
-        ModelCrossover({variant->name(), false, problem, 0, "cpu"}, CrossoverMetric::kPeak);
+        ModelCrossover(LinearCell(variant->name(), problem, 0), CrossoverMetric::kPeak);
     std::string& list = batch ? sometimes : never;
     list += (list.empty() ? "" : ", ") + variant->name();
     if (batch) list += *batch == 1 ? " always" : " from B = " + std::to_string(*batch);

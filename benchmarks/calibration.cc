@@ -31,17 +31,17 @@ constexpr double kHopeless = 3;
 constexpr double kFalling = 0.8;
 constexpr auto kDeadline = std::chrono::seconds(60);
 
-double Seconds(const LinearRun& run, const at::Tensor& dy) {
+double Seconds(LinearRun& run, const PhaseRun::Tensors& dy) {
   const auto start = std::chrono::steady_clock::now();
-  const at::Tensor y = run.Forward();
-  if (dy.defined()) run.Backward(y, dy);
+  const PhaseRun::Tensors y = run.Forward();
+  if (!dy.empty()) run.Backward(y, dy);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 double TimeVariant(const LinearVariant& variant, const LinearProblem& problem, double fastest) {
   LinearRun run(variant, problem, kSeed, LinearRun::DenseWeight::kPattern);
-  at::Tensor dy;
-  if (problem.phase != Phase::kInference) dy = run.MakeDy();
+  PhaseRun::Tensors dy;
+  if (problem.phase != Phase::kInference) dy = run.MakeDy(nullptr);
   double least = std::numeric_limits<double>::infinity(), total = 0;
   for (int64_t runs = 0; runs < kFewestRuns || total < kSecondsOfAVariant; ++runs) {
     const double seconds = Seconds(run, dy);

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/child_process.h"
-#include "benchmarks/linear_run.h"
+#include "benchmarks/linear_workload.h"
 #include "benchmarks/memory_meter.h"
-#include "kernels/cost/linear_cost.h"
+#include "kernels/cost/cell_cost.h"
 
 namespace ttbench {
 namespace {
@@ -113,21 +113,21 @@ bool SaysOutOfMemory(const std::string& what) {
 // A LibTorch error up to where its stack trace begins.
 std::string FirstLine(const std::string& what) { return what.substr(0, what.find('\n')); }
 
-CellOutcome Measure(const Cell& cell, const CellOptions& options, const LinearReference* reference,
+CellOutcome Measure(const Cell& cell, const CellOptions& options, const Reference* reference,
                     bool with_baseline) {
-  const LinearVariant& variant = *FindLinearVariant(cell.variant);
-  const LinearVariant* baseline = with_baseline ? FindLinearVariant(kBaselineVariant) : nullptr;
-  at::set_num_threads(static_cast<int>(cell.problem.threads));
+  const Workload& workload = *cell.workload;
+  const std::shared_ptr<const Workload> baseline = with_baseline ? workload.Baseline() : nullptr;
+  at::set_num_threads(static_cast<int>(workload.setting().threads));
 
   CellOutcome outcome;
   // The check needs one run of the phase, and so does the memory pass: it is the same run.
   MeasuredMemory memory =
-      MeasureMemory(variant, cell.problem, options.seed, options.memory_budget_bytes, reference);
+      MeasureMemory(workload, options.seed, options.memory_budget_bytes, reference);
   if (reference) {
     if (std::isfinite(memory.max_relative_error)) {
       outcome.max_relative_error = memory.max_relative_error;
     }
-    const double tolerance = Tolerance(cell.problem);
+    const double tolerance = workload.MaxError();
     if (!(memory.max_relative_error <= tolerance)) {
       outcome.status = Status::kWrong;
       outcome.reason = outcome.max_relative_error
@@ -139,9 +139,8 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const LinearRe
     }
   }
   if (options.measure_memory) {
-    const std::string unmodelled = variant.WhyPeaksUnmodelled(cell.problem);
-    const std::string difference =
-        CompareWithModel(memory, PredictLinearCost(variant, cell.problem), unmodelled.empty());
+    const std::string unmodelled = workload.WhyPeaksUnmodelled();
+    const std::string difference = CompareWithModel(memory, workload.Predict(), unmodelled.empty());
     outcome.memory = std::move(memory);
     outcome.reason = unmodelled;
     if (!difference.empty()) {
@@ -150,12 +149,11 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const LinearRe
       return outcome;
     }
     if (baseline) {
-      outcome.baseline_peak_bytes =
-          MeasureMemory(*baseline, cell.problem, options.seed, 0).bytes.peak;
+      outcome.baseline_peak_bytes = MeasureMemory(*baseline, options.seed, 0).bytes.peak;
     }
   }
   if (options.measure_time && reference) {
-    outcome.timing = TimeLinear(variant, baseline, cell.problem, options.seed, options.timing);
+    outcome.timing = TimeWorkload(workload, baseline.get(), options.seed, options.timing);
   }
   return outcome;
 }
@@ -183,11 +181,10 @@ const char* Name(Status status) {
 void WarmUp() {
   at::set_num_threads(1);
   const LinearProblem problem{TtShape::Cube(3, 2, 2), 2};
-  LinearRun(*FindLinearVariant(kBaselineVariant), problem, 0, LinearRun::DenseWeight::kPattern)
-      .Forward();
+  LinearWorkload(*FindLinearVariant(kBaselineVariant), problem).MakeRun(0, false)->Forward();
 }
 
-CellOutcome RunCell(const Cell& cell, const CellOptions& options, const LinearReference* reference,
+CellOutcome RunCell(const Cell& cell, const CellOptions& options, const Reference* reference,
                     bool with_baseline, const std::function<bool()>& interrupted) {
   auto body = [&]() -> std::string {
     try {

@@ -8,8 +8,8 @@
 
 #include "benchmarks/cell.h"
 #include "benchmarks/memory_pass.h"
-#include "benchmarks/reference.h"
 #include "benchmarks/timing_pass.h"
+#include "benchmarks/workload.h"
 
 namespace ttbench {
 
@@ -42,17 +42,18 @@ struct CellOutcome {
   std::optional<double> max_relative_error;
 };
 
-// Runs the baseline once, on one thread and without autograd, so that what LibTorch and the GEMM
-// library set up at their first use is done before the forks and not in every child. Autograd must
-// stay untouched: its engine refuses to run in a child of a process that has used it. The other
-// variants are left to the children: one that crashes or hangs must not take the sweep with it.
+// Runs the linear baseline once, on one thread and without autograd, so that what LibTorch and the
+// GEMM library set up at their first use is done before the forks and not in every child. Autograd
+// must stay untouched: its engine refuses to run in a child of a process that has used it. The
+// other variants are left to the children: one that crashes or hangs must not take the sweep with
+// it.
 void WarmUp();
 
 // Forks, runs the cell under its deadline and budget, and returns its outcome: never throws for
 // what the cell does. The reference must be the problem's; nullptr leaves the results unchecked and
-// untimed. `with_baseline`: measure the dense baseline beside the cell. `interrupted` ends the
+// untimed. `with_baseline`: measure the family's baseline beside the cell. `interrupted` ends the
 // child early (status crashed, "interrupted").
-CellOutcome RunCell(const Cell& cell, const CellOptions& options, const LinearReference* reference,
+CellOutcome RunCell(const Cell& cell, const CellOptions& options, const Reference* reference,
                     bool with_baseline, const std::function<bool()>& interrupted);
 
 }  // namespace ttbench

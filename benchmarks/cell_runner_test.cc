@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "benchmarks/attention_workload.h"
+#include "benchmarks/linear_workload.h"
+#include "benchmarks/reference.h"
 #include "kernels/cost/linear_cost.h"
 #include "kernels/variant.h"
 
@@ -12,11 +16,7 @@ namespace ttbench {
 namespace {
 
 Cell CellOf(const std::string& variant, Phase phase, DType dtype = DType::kFloat32) {
-  return {variant,
-          FindLinearVariant(variant)->is_dense(),
-          {TtShape::Cube(3, 3, 2), 5, phase, dtype},
-          /*rank=*/2,
-          "cpu"};
+  return LinearCell(variant, {TtShape::Cube(3, 3, 2), 5, phase, dtype}, /*rank=*/2);
 }
 
 CellOptions Options() {
@@ -30,12 +30,12 @@ CellOptions Options() {
 bool Never() { return false; }
 
 CellOutcome RunChecked(const Cell& cell, const CellOptions& options, bool with_baseline = true) {
-  const LinearReference reference = MakeReference(cell.problem, options.seed);
+  const LinearReference reference = MakeReference(LinearOf(cell).problem(), options.seed);
   return RunCell(cell, options, &reference, with_baseline, Never);
 }
 
 LinearCost ModelOf(const std::string& variant, const Cell& cell) {
-  return PredictLinearCost(*FindLinearVariant(variant), cell.problem);
+  return PredictLinearCost(*FindLinearVariant(variant), LinearOf(cell).problem());
 }
 
 // Everything that is measured comes out of the child's process.
@@ -59,7 +59,8 @@ TEST(RunCellTest, BringsAllFiguresBack) {
     EXPECT_EQ(outcome.baseline_peak_bytes, ModelOf(kBaselineVariant, cell).bytes.peak);
     ASSERT_TRUE(outcome.max_relative_error.has_value());
     EXPECT_GT(*outcome.max_relative_error, 0);
-    EXPECT_LE(*outcome.max_relative_error, Tolerance(cell.problem.shape, cell.problem.dtype));
+    EXPECT_LE(*outcome.max_relative_error,
+              Tolerance(LinearOf(cell).problem().shape, cell.setting().dtype));
     ASSERT_TRUE(outcome.timing.has_value());
     EXPECT_GT(outcome.timing->min_ns, 0);
     EXPECT_GE(outcome.timing->median_ns, outcome.timing->min_ns);
@@ -110,7 +111,7 @@ TEST(RunCellTest, UncheckedIsUntimed) {
 TEST(RunCellTest, WrongResultsHaveNoFigures) {
   for (Phase phase : {Phase::kInference, Phase::kTrain}) {
     const Cell cell = CellOf("sequential", phase);
-    const LinearReference other = MakeReference(cell.problem, Options().seed + 1);
+    const LinearReference other = MakeReference(LinearOf(cell).problem(), Options().seed + 1);
     const CellOutcome outcome = RunCell(cell, Options(), &other, true, Never);
     EXPECT_EQ(outcome.status, Status::kWrong);
     EXPECT_NE(outcome.reason.find("oracle"), std::string::npos) << outcome.reason;
@@ -123,11 +124,11 @@ TEST(RunCellTest, WrongResultsHaveNoFigures) {
 TEST(RunCellTest, WrongGradientsAreFound) {
   const Cell cell = CellOf("sequential", Phase::kTrain);
   for (size_t core = 0; core < 3; ++core) {
-    LinearReference reference = MakeReference(cell.problem, Options().seed);
+    LinearReference reference = MakeReference(LinearOf(cell).problem(), Options().seed);
     reference.oracle.dcores[core].back() += 1;
     EXPECT_EQ(RunCell(cell, Options(), &reference, true, Never).status, Status::kWrong) << core;
   }
-  LinearReference reference = MakeReference(cell.problem, Options().seed);
+  LinearReference reference = MakeReference(LinearOf(cell).problem(), Options().seed);
   reference.oracle.dx.front() += 1;
   EXPECT_EQ(RunCell(cell, Options(), &reference, true, Never).status, Status::kWrong);
 }
@@ -136,7 +137,8 @@ TEST(RunCellTest, SaysWhyPeaksAreNotModelled) {
   const Cell cell = CellOf("sequential", Phase::kTrain, DType::kBFloat16);
   const CellOutcome outcome = RunChecked(cell, Options());
   EXPECT_EQ(outcome.status, Status::kOk);
-  EXPECT_EQ(outcome.reason, FindLinearVariant("sequential")->WhyPeaksUnmodelled(cell.problem));
+  EXPECT_EQ(outcome.reason,
+            FindLinearVariant("sequential")->WhyPeaksUnmodelled(LinearOf(cell).problem()));
   EXPECT_NE(outcome.reason, "");
 }
 
@@ -174,6 +176,22 @@ TEST(RunCellTest, CanBeInterrupted) {
       RunCell(CellOf("sequential", Phase::kTrain), options, nullptr, true, [] { return true; });
   EXPECT_EQ(outcome.status, Status::kCrashed);
   EXPECT_EQ(outcome.reason, "interrupted");
+}
+
+TEST(RunCellTest, RunsAttention) {
+  const AttentionProblem problem{4, 3, 6, 0, 5, Phase::kTrain, DType::kFloat32, 1};
+  for (const char* variant : {"clones", "prealloc-mm", "additive"}) {
+    const Cell cell = AttentionCell(variant, problem);
+    const std::unique_ptr<Reference> reference = cell.workload->MakeReference(Options().seed);
+    const CellOutcome outcome =
+        RunCell(cell, Options(), reference.get(), !cell.workload->is_baseline(), Never);
+    EXPECT_EQ(outcome.status, Status::kOk) << outcome.reason;
+    EXPECT_EQ(outcome.memory->bytes.peak, cell.workload->Predict().bytes.peak);
+    EXPECT_EQ(outcome.timing->ratio_to_baseline.has_value(), !cell.workload->is_baseline());
+    // Another seed's results are wrong.
+    const std::unique_ptr<Reference> other = cell.workload->MakeReference(Options().seed + 1);
+    EXPECT_EQ(RunCell(cell, Options(), other.get(), false, Never).status, Status::kWrong);
+  }
 }
 
 TEST(StatusTest, WordsAreTheTables) {

@@ -1,9 +1,6 @@
 #include "benchmarks/crossover.h"
 
 #include <algorithm>
-
-#include "kernels/variant.h"
-
 namespace ttbench {
 namespace {
 
@@ -64,13 +61,10 @@ std::optional<int64_t> FindFirst(const IsAbove& is_above, int64_t start, int64_t
 }
 
 std::optional<int64_t> ModelCrossover(const Cell& cell, CrossoverMetric metric) {
-  const LinearVariant& variant = *FindLinearVariant(cell.variant);
-  const LinearVariant& dense = *FindLinearVariant(kBaselineVariant);
   auto is_above = [&](int64_t batch) -> std::optional<bool> {
-    LinearProblem problem = cell.problem;
-    problem.batch = batch;
-    const auto ours = MetricOf(PredictLinearCost(variant, problem).bytes, metric);
-    const auto theirs = MetricOf(PredictLinearCost(dense, problem).bytes, metric);
+    const auto workload = cell.workload->AtBatch(batch);
+    const auto ours = MetricOf(workload->Predict().bytes, metric);
+    const auto theirs = MetricOf(workload->Baseline()->Predict().bytes, metric);
     if (!ours || !theirs) return std::nullopt;
     return *ours > *theirs;
   };

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "benchmarks/cell.h"
-#include "kernels/cost/linear_cost.h"
+#include "kernels/cost/cell_cost.h"
+#include "kernels/shape.h"
 
 namespace ttbench {
 

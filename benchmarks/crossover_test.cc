@@ -7,6 +7,9 @@
 #include <random>
 #include <string>
 
+#include "benchmarks/linear_workload.h"
+#include "kernels/cost/linear_cost.h"
+
 namespace ttbench {
 namespace {
 
@@ -103,7 +106,7 @@ TEST(FindFirstTest, GivesUpWhereItIsNotAnswered) {
 }
 
 Cell CellOf(const std::string& variant, const TtShape& shape, Phase phase) {
-  return {variant, variant == kBaselineVariant, {shape, 1, phase}, shape.uniform_rank(), "cpu"};
+  return LinearCell(variant, {shape, 1, phase}, shape.uniform_rank());
 }
 
 TEST(ClaimedCrossoverTest, IsTheSmallestBatchOfTheLaw) {
@@ -145,7 +148,7 @@ TEST(ModelCrossoverTest, OfThePeakIsWhereTheModelsCross) {
   for (Phase phase : kPhases) {
     const Cell cell = CellOf("sequential", TtShape::Cube(3, 4, 2), phase);
     auto is_above = [&](int64_t batch) {
-      LinearProblem problem = cell.problem;
+      LinearProblem problem = LinearOf(cell).problem();
       problem.batch = batch;
       return *PredictLinearCost(sequential, problem).bytes.peak >
              *PredictLinearCost(dense, problem).bytes.peak;

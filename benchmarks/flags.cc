@@ -11,6 +11,7 @@
 
 #include "benchmarks/axis.h"
 #include "benchmarks/usage_error.h"
+#include "kernels/attention/variant.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
@@ -29,13 +30,17 @@ constexpr const char* kRunning = "Running";
 
 // --threads defaults to all cores.
 constexpr std::array kFlags = {
-    FlagSpec{"variant", "*", kAxes, "ways to compute the layer"},
+    FlagSpec{"variant", "*", kAxes, "ways to compute it; they decide on the family"},
     FlagSpec{"d", "", kAxes, "cubes: all modes d"},
     FlagSpec{"cores", "3", kAxes, "TT cores, for --d and for plain sizes in --shape"},
     FlagSpec{"shape", "", kAxes, "layers: 2x5x41:10x14x15, or 410:2100 to be factorised"},
     FlagSpec{"factor-order", "ascending", kAxes, "ascending, descending or balanced"},
     FlagSpec{"rank", "8", kAxes, "all inner ranks"},
-    FlagSpec{"batch", "1,64,512", kAxes, "rows of x (tokens)"},
+    FlagSpec{"source-len", "52", kAxes, "attention: states of the source"},
+    FlagSpec{"target-len", "52", kAxes, "attention: decoder steps"},
+    FlagSpec{"hidden", "600", kAxes, "attention: hidden size"},
+    FlagSpec{"layers", "0", kAxes, "LSTM layers of the whole decoder; 0: the attention alone"},
+    FlagSpec{"batch", "1,64,512", kAxes, "rows of x (tokens); attention: sequences"},
     FlagSpec{"phase", "inference,train", kAxes, "inference, train, step-sgd, step-adam"},
     FlagSpec{"dtype", "float32", kAxes, "float32, float64, bfloat16"},
     FlagSpec{"threads", "", kAxes, "threads (default: all cores)"},
@@ -93,7 +98,7 @@ bool IsOfAGrid(const std::string& name) {
 FlagMap ParseFlagMap(const std::vector<std::string>& arguments, const std::string& origin,
                      std::string* help) {
   RequireValues(arguments);
-  CLI::App app("Measures ways to compute a tensor-train linear layer against the dense layer.",
+  CLI::App app("Measures ways to compute a tensor-train linear layer, or a decoder's attention.",
                "sweep");
   app.get_formatter()->column_width(34);
   std::map<std::string, std::string> values;
@@ -244,12 +249,43 @@ void AtMost(const std::string& flag, int64_t value, int64_t most) {
   }
 }
 
+// The variants asked for, sorted into families. Globs stand for variants of the families whose
+// sizes are given; a name stands for itself.
+void ReadVariants(const FlagReader& flags, Grid* grid) {
+  const bool linear_sizes = flags.Given("d") || flags.Given("shape");
+  const bool attention_sizes = flags.Given("source-len") || flags.Given("target-len") ||
+                               flags.Given("hidden") || flags.Given("layers");
+  const std::string text = flags.Text("variant");
+  const std::string items = "," + text + ",";
+  std::vector<std::string> known;
+  auto add = [&](const std::string& name, bool has_sizes) {
+    if (has_sizes || items.find("," + name + ",") != std::string::npos) known.push_back(name);
+  };
+  for (const auto& variant : LinearVariants())
+    add(variant->name(), linear_sizes || !attention_sizes);
+  for (const auto& variant : AttentionVariants()) add(variant->name(), attention_sizes);
+  for (const std::string& name : ParseNameAxis("--variant", text, known)) {
+    (FindLinearVariant(name) ? grid->variants : grid->attention_variants).push_back(name);
+  }
+  auto refuse = [](const std::string& name, const std::string& sizes) {
+    throw UsageError("--variant: '" + name + "' has no size; give " + sizes);
+  };
+  if (attention_sizes && grid->attention_variants.empty())
+    refuse(grid->variants.front(), "--d or --shape instead of the attention's sizes");
+  if (linear_sizes && grid->variants.empty())
+    refuse(grid->attention_variants.front(), "--source-len and such instead of --d or --shape");
+  if (attention_sizes && !linear_sizes && !grid->variants.empty())
+    refuse(grid->variants.front(), "--d or --shape too");
+}
+
 Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   Grid grid;
-  std::vector<std::string> variants;
-  for (const auto& variant : LinearVariants()) variants.push_back(variant->name());
-  grid.variants = ParseNameAxis("--variant", flags.Text("variant"), variants);
+  ReadVariants(flags, &grid);
   grid.cores = flags.Ints("cores", 2);
+  grid.source_lens = flags.Ints("source-len");
+  grid.target_lens = flags.Ints("target-len");
+  grid.hiddens = flags.Ints("hidden");
+  grid.layers = flags.Ints("layers", 0);
   if (flags.Given("d")) grid.d = flags.Ints("d");
   if (flags.Given("shape")) {
     std::istringstream items(flags.Text("shape"));
@@ -259,8 +295,10 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
       throw UsageError("--shape: an item of the list is empty; give layers, e.g. 768:3072");
     }
   }
-  if (!flags.Given("d") && !flags.Given("shape")) {
-    throw UsageError("no layer to measure: give --d=16 for cubes, --shape=768:3072, or --preset");
+  if (!grid.variants.empty() && !flags.Given("d") && !flags.Given("shape")) {
+    throw UsageError(
+        "no layer to measure: give --d=16 for cubes, --shape=768:3072, --target-len=52 for "
+        "attention, or --preset");
   }
   grid.factor_order =
       std::map<std::string, FactorOrder>{{"ascending", FactorOrder::kAscending},
@@ -276,6 +314,10 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   for (int64_t threads : grid.threads) AtMost("--threads", threads, 1024);
   if (flags.Given("crossovers")) {
     grid.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
+    if (!grid.attention_variants.empty()) {
+      throw UsageError("--crossovers: '" + grid.attention_variants.front() +
+                       "' is of the attention family, which has no dense layer to pass");
+    }
   }
   grid.device = ParseOne("--device", flags.Text("device"), {"cpu", "cuda"});
   // Every shape at every rank must make a layer before anything runs.

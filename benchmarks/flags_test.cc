@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "benchmarks/usage_error.h"
+#include "kernels/attention/variant.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
@@ -137,6 +138,38 @@ TEST(ParseSweepFlagsTest, ReadsEveryFlag) {
   EXPECT_EQ(flags.out, "there");
   EXPECT_TRUE(flags.list);
   EXPECT_TRUE(flags.quiet);
+}
+
+// The sizes that are given decide on the family that a glob stands for; a name stands for itself.
+TEST(ParseSweepFlagsTest, VariantsDecideOnTheFamily) {
+  const Grid attention = Parse({"--target-len=1,4", "--hidden=8"}).grids[0];
+  EXPECT_EQ(attention.variants, Names());
+  EXPECT_EQ(attention.attention_variants.size(), AttentionVariants().size());
+  EXPECT_EQ(attention.attention_variants.front(), kAttentionBaseline);
+  EXPECT_EQ(attention.source_lens, Ints{52});
+  EXPECT_EQ(attention.target_lens, (Ints{1, 4}));
+  EXPECT_EQ(attention.hiddens, Ints{8});
+  EXPECT_EQ(attention.layers, Ints{0});
+
+  EXPECT_EQ(Parse({"--d=4"}).grids[0].attention_variants, Names());
+  const Grid named = Parse({"--variant=clones,sdpa"}).grids[0];
+  EXPECT_EQ(named.attention_variants, (Names{"clones", "sdpa"}));
+  EXPECT_EQ(named.hiddens, Ints{600});
+  EXPECT_EQ(Parse({"--variant=prealloc-*", "--source-len=50"}).grids[0].attention_variants,
+            (Names{"prealloc-mm", "prealloc-all", "prealloc-proven"}));
+  const Grid both = Parse({"--variant=dense,clones", "--d=4", "--layers=2"}).grids[0];
+  EXPECT_EQ(both.variants, Names{"dense"});
+  EXPECT_EQ(both.attention_variants, Names{"clones"});
+}
+
+TEST(ParseSweepFlagsTest, RefusesSizesOfAnotherFamily) {
+  ExpectRefused({"--variant=dense", "--hidden=8"}, {"--variant", "dense", "--d"});
+  ExpectRefused({"--variant=clones", "--d=8"}, {"--variant", "clones", "--source-len"});
+  ExpectRefused({"--variant=dense,clones", "--hidden=8"}, {"--variant", "dense", "--d"});
+  ExpectRefused({"--variant=clones,dense"}, {"--d", "--shape"});
+  ExpectRefused({"--variant=prealloc-*"}, {"prealloc"});
+  ExpectRefused({"--variant=clones", "--crossovers=train"}, {"--crossovers", "attention"});
+  ExpectRefused({"--variant=clones", "--target-len=0"}, {"--target-len"});
 }
 
 TEST(ParseSweepFlagsTest, TheLastOfAFlagCounts) {

@@ -1,63 +1,23 @@
 #include "benchmarks/linear_run.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/grad_mode.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
+#include "benchmarks/fill.h"
 #include "benchmarks/inputs.h"
+#include "benchmarks/reference.h"
 #include "kernels/scalar_type.h"
 
 namespace ttbench {
 namespace {
-
-// Calls use(pointer to the elements of a contiguous tensor).
-template <typename Use>
-void WithData(const at::Tensor& tensor, const Use& use) {
-  TORCH_CHECK(tensor.is_contiguous(), "a result is not contiguous");
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return use(tensor.mutable_data_ptr<float>());
-    case at::kDouble:
-      return use(tensor.mutable_data_ptr<double>());
-    default:
-      return use(tensor.mutable_data_ptr<at::BFloat16>());
-  }
-}
-
-// Elements [first, first + count) of the tensor from the same elements of the values.
-void Fill(const UniformValues& values, int64_t first, int64_t count, const at::Tensor& tensor) {
-  WithData(tensor, [&](auto* data) {
-    using Element = std::remove_pointer_t<decltype(data)>;
-    for (int64_t i = first; i < first + count; ++i) data[i] = static_cast<Element>(values[i]);
-  });
-}
-
-// The largest difference over the largest expected element; NaN counts as infinite.
-class RelativeError {
- public:
-  template <typename Element>
-  void Add(Element got, double expected) {
-    const double difference = std::abs(static_cast<double>(got) - expected);
-    if (!(difference <= difference_)) {
-      difference_ = std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
-    }
-    largest_ = std::max(largest_, std::abs(expected));
-  }
-  double value() const { return difference_ == 0 ? 0 : difference_ / largest_; }
-
- private:
-  double difference_ = 0, largest_ = 0;
-};
 
 std::vector<at::Tensor> MakeCores(const TtShape& shape, uint64_t seed, at::ScalarType dtype) {
   std::vector<at::Tensor> cores;
@@ -103,10 +63,6 @@ at::Tensor MakeProduct(const TtShape& shape, uint64_t seed, at::ScalarType dtype
 
 }  // namespace
 
-struct LinearRun::Optimizer {
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
-};
-
 LinearRun::LinearRun(const LinearVariant& variant, const LinearProblem& problem, uint64_t seed,
                      DenseWeight dense_weight)
     : variant_(variant), problem_(problem), seed_(seed) {
@@ -117,61 +73,37 @@ LinearRun::LinearRun(const LinearVariant& variant, const LinearProblem& problem,
   } else {
     parameters_ = MakeCores(problem.shape, seed, dtype);
   }
-  x_ = at::empty({problem.batch, problem.shape.in_features()}, dtype);
-  Fill(UniformValues(seed, kStreamX, 1), 0, x_.numel(), x_);
-  if (problem.phase == Phase::kInference) return;
-  x_.requires_grad_();
-  for (at::Tensor& parameter : parameters_) parameter.requires_grad_();
-  // The same operations as at any other rate, and the layer stays as it was.
-  constexpr double kLearningRate = 0;
-  if (problem.phase == Phase::kStepSgd) {
-    optimizer_ = std::make_unique<Optimizer>();
-    optimizer_->optimizer = std::make_unique<torch::optim::SGD>(parameters_, kLearningRate);
-  } else if (problem.phase == Phase::kStepAdam) {
-    optimizer_ = std::make_unique<Optimizer>();
-    optimizer_->optimizer = std::make_unique<torch::optim::Adam>(parameters_, kLearningRate);
-  }
+  inputs_ = {at::empty({problem.batch, problem.shape.in_features()}, dtype)};
+  Fill(UniformValues(seed, kStreamX, 1), 0, x().numel(), x());
+  Prepare(problem.phase);
 }
 
-LinearRun::~LinearRun() = default;
-
-at::Tensor LinearRun::Forward() const {
-  torch::AutoGradMode grad(problem_.phase != Phase::kInference);
-  return variant_.Forward(problem_.shape, x_, parameters_);
+PhaseRun::Tensors LinearRun::Forward() {
+  at::AutoGradMode grad(problem_.phase != Phase::kInference);
+  return {variant_.Forward(problem_.shape, x(), parameters_)};
 }
 
-at::Tensor LinearRun::MakeDy() const {
-  at::Tensor dy = at::empty({problem_.batch, problem_.shape.out_features()}, x_.options());
-  Fill(UniformValues(seed_, kStreamDy, 1), 0, dy.numel(), dy);
-  return dy;
-}
-
-at::Tensor LinearRun::MakeDy(const std::vector<int64_t>& rows) const {
+PhaseRun::Tensors LinearRun::MakeDy(const Reference* reference) const {
   const int64_t width = problem_.shape.out_features();
-  at::Tensor dy = at::zeros({problem_.batch, width}, x_.options());
-  for (int64_t row : rows) Fill(UniformValues(seed_, kStreamDy, 1), row * width, width, dy);
-  return dy;
+  const UniformValues values(seed_, kStreamDy, 1);
+  if (!reference) {
+    at::Tensor dy = at::empty({problem_.batch, width}, x().options());
+    Fill(values, 0, dy.numel(), dy);
+    return {dy};
+  }
+  at::Tensor dy = at::zeros({problem_.batch, width}, x().options());
+  for (int64_t row : dynamic_cast<const LinearReference&>(*reference).rows)
+    Fill(values, row * width, width, dy);
+  return {dy};
 }
 
-void LinearRun::Backward(const at::Tensor& y, const at::Tensor& dy) const {
-  torch::autograd::backward({y}, {dy});
-}
+void LinearRun::Backward(const Tensors& y, const Tensors& dy) { torch::autograd::backward(y, dy); }
 
-void LinearRun::ClearInputGradient() { x_.mutable_grad() = at::Tensor(); }
-
-void LinearRun::Step() {
-  if (optimizer_) optimizer_->optimizer->step();
-}
-
-void LinearRun::ClearGradients() {
-  ClearInputGradient();
-  for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
-}
-
-double LinearRun::ErrorOf(const at::Tensor& y, const LinearReference& reference) const {
+double LinearRun::ErrorOf(const Tensors& y, const Reference& any_reference) const {
+  const auto& reference = dynamic_cast<const LinearReference&>(any_reference);
   const int64_t width = problem_.shape.out_features();
   RelativeError error;
-  WithData(y, [&](const auto* data) {
+  WithData(y.front(), [&](const auto* data) {
     for (size_t i = 0; i < reference.rows.size(); ++i)
       for (int64_t j = 0; j < width; ++j)
         error.Add(data[reference.rows[i] * width + j], reference.oracle.y[i * width + j]);
@@ -179,11 +111,12 @@ double LinearRun::ErrorOf(const at::Tensor& y, const LinearReference& reference)
   return error.value();
 }
 
-double LinearRun::ErrorOfGradients(const LinearReference& reference) const {
+double LinearRun::ErrorOfGradients(const Reference& any_reference) const {
+  const auto& reference = dynamic_cast<const LinearReference&>(any_reference);
   const int64_t in = problem_.shape.in_features(), out = problem_.shape.out_features();
   const int64_t rows = static_cast<int64_t>(reference.rows.size());
   RelativeError dx_error;
-  WithData(x_.grad(), [&](const auto* data) {
+  WithData(x().grad(), [&](const auto* data) {
     int64_t next = 0;  // The next reference row; all others have no gradient.
     for (int64_t b = 0; b < problem_.batch; ++b) {
       const bool expected = next < rows && reference.rows[next] == b;

@@ -1,17 +1,19 @@
 #include "benchmarks/memory_pass.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
-#include "benchmarks/linear_run.h"
 #include "benchmarks/memory_meter.h"
 
 namespace ttbench {
 namespace {
 
-int64_t StorageBytes(const at::Tensor& tensor) {
-  return static_cast<int64_t>(tensor.storage().nbytes());
+int64_t StorageBytes(const PhaseRun::Tensors& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.storage().nbytes());
+  return bytes;
 }
 
 // The order in which buffers are released together says nothing: sort each run of releases.
@@ -30,20 +32,18 @@ std::string Signed(int64_t bytes) { return (bytes > 0 ? "+" : "") + std::to_stri
 
 }  // namespace
 
-MeasuredMemory MeasureMemory(const LinearVariant& variant, const LinearProblem& problem,
-                             uint64_t seed, int64_t budget_bytes,
-                             const LinearReference* reference) {
+MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t budget_bytes,
+                             const Reference* reference) {
   const int64_t resident_before = ResidentBytes();
+  const Phase phase = workload.setting().phase;
   MeasuredMemory measured;
   MemoryMeter meter;
-  LinearRun run(variant, problem, seed,
-                reference ? LinearRun::DenseWeight::kProduct : LinearRun::DenseWeight::kPattern);
+  const std::unique_ptr<PhaseRun> run = workload.MakeRun(seed, /*checked=*/reference != nullptr);
   meter.SetBudget(budget_bytes);
-  int64_t weight_bytes = 0;
-  for (const at::Tensor& parameter : run.parameters()) weight_bytes += StorageBytes(parameter);
-  const int64_t base_bytes = weight_bytes + StorageBytes(run.x());
+  const int64_t weight_bytes = StorageBytes(run->parameters());
+  const int64_t base_bytes = weight_bytes + StorageBytes(run->inputs());
   measured.bytes.weight = weight_bytes;
-  const bool has_step = problem.phase == Phase::kStepSgd || problem.phase == Phase::kStepAdam;
+  const bool has_step = phase == Phase::kStepSgd || phase == Phase::kStepAdam;
 
   auto end_stage = [&](std::optional<int64_t>* stage_peak) {
     *stage_peak = meter.peak_bytes() - base_bytes;
@@ -54,27 +54,30 @@ MeasuredMemory MeasureMemory(const LinearVariant& variant, const LinearProblem& 
     measured.bytes.peak.reset();
     meter.ResetPeak();
     const int64_t state_bytes = meter.live_bytes() - base_bytes;
-    at::Tensor y = run.Forward();
+    PhaseRun::Tensors y = run->Forward();
     end_stage(&measured.bytes.forward_peak);
     auto note_error = [&](double error) {
       measured.max_relative_error = std::max(measured.max_relative_error, error);
     };
-    if (reference) note_error(run.ErrorOf(y, *reference));
-    if (problem.phase == Phase::kInference) return;
-    measured.bytes.held = meter.live_bytes() - weight_bytes - state_bytes - StorageBytes(y);
-    at::Tensor dy = reference ? run.MakeDy(reference->rows) : run.MakeDy();
-    run.Backward(y, dy);
-    end_stage(&measured.bytes.backward_peak);
-    if (reference) note_error(run.ErrorOfGradients(*reference));
-    y = at::Tensor();
-    dy = at::Tensor();
-    run.ClearInputGradient();
-    if (has_step) {
-      meter.ResetPeak();
-      run.Step();
-      end_stage(&measured.bytes.step_peak);
+    if (reference) note_error(run->ErrorOf(y, *reference));
+    if (phase != Phase::kInference) {
+      measured.bytes.held = meter.live_bytes() - weight_bytes - state_bytes - StorageBytes(y);
+      PhaseRun::Tensors dy = run->MakeDy(reference);
+      run->Backward(y, dy);
+      end_stage(&measured.bytes.backward_peak);
+      if (reference) note_error(run->ErrorOfGradients(*reference));
+      y.clear();
+      dy.clear();
+      run->ClearInputGradients();
+      if (has_step) {
+        meter.ResetPeak();
+        run->Step();
+        end_stage(&measured.bytes.step_peak);
+      }
+      run->ClearGradients();
     }
-    run.ClearGradients();
+    y.clear();
+    run->ReleaseBuffers();
   };
   if (has_step) iterate();
   ResetResidentPeak();
@@ -85,7 +88,7 @@ MeasuredMemory MeasureMemory(const LinearVariant& variant, const LinearProblem& 
   return measured;
 }
 
-std::string CompareWithModel(const MeasuredMemory& measured, const LinearCost& model,
+std::string CompareWithModel(const MeasuredMemory& measured, const CellCost& model,
                              bool with_peaks) {
   std::string differences;
   auto compare = [&](const char* name, std::optional<int64_t> got, std::optional<int64_t> want) {

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/reference.h"
-#include "kernels/cost/linear_cost.h"
+#include "benchmarks/workload.h"
+#include "kernels/cost/cell_cost.h"
 
 namespace ttbench {
 
 struct MeasuredMemory {
   MemoryFigures bytes;
-  // How far the process's resident memory rose over what it was before the layer was made.
+  // How far the process's resident memory rose over what it was before the run was made.
   int64_t rss_peak_bytes = 0;
   // Of y and of every gradient, against the reference; 0 without one.
   double max_relative_error = 0;
@@ -25,14 +25,13 @@ struct MeasuredMemory {
 // since the first makes the optimizer's state. Throws OutOfBudget if the phase, set-up apart,
 // passes the budget (budget_bytes = 0: none), and whatever the variant throws. The gradient of y is
 // zero outside the reference's rows, if given.
-MeasuredMemory MeasureMemory(const LinearVariant& variant, const LinearProblem& problem,
-                             uint64_t seed, int64_t budget_bytes,
-                             const LinearReference* reference = nullptr);
+MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t budget_bytes,
+                             const Reference* reference = nullptr);
 
 // "" if the figures are the model's (with `with_peaks` false: weight and held bytes); else the
 // first difference: each figure that differs with both values, and the first allocation at which
 // the measured sequence leaves the model's.
-std::string CompareWithModel(const MeasuredMemory& measured, const LinearCost& model,
+std::string CompareWithModel(const MeasuredMemory& measured, const CellCost& model,
                              bool with_peaks = true);
 
 }  // namespace ttbench

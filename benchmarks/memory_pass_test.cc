@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/cell.h"
+#include "benchmarks/linear_workload.h"
 #include "benchmarks/memory_meter.h"
-#include "benchmarks/reference.h"
+#include "kernels/cost/linear_cost.h"
 
 namespace ttbench {
 namespace {
@@ -72,7 +72,8 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasured) {
           ++cases;
           const bool exact = variant().WhyPeaksUnmodelled(problem).empty();
           const LinearCost model = PredictLinearCost(variant(), problem);
-          const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0);
+          const MeasuredMemory measured =
+              MeasureMemory(LinearWorkload(variant(), problem), kSeed, 0);
           EXPECT_EQ(CompareWithModel(measured, model, exact), "");
           if (exact) continue;
           auto expect_at_least = [](std::optional<int64_t> got, std::optional<int64_t> want) {
@@ -94,7 +95,7 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnTwoThreads) {
   at::set_num_threads(2);
   for (const Phase phase : {Phase::kInference, Phase::kTrain}) {
     const LinearProblem problem{TtShape::Cube(3, 8, 4), 64, phase, DType::kFloat32, /*threads=*/2};
-    EXPECT_EQ(CompareWithModel(MeasureMemory(variant(), problem, kSeed, 0),
+    EXPECT_EQ(CompareWithModel(MeasureMemory(LinearWorkload(variant(), problem), kSeed, 0),
                                PredictLinearCost(variant(), problem),
                                variant().WhyPeaksUnmodelled(problem).empty()),
               "")
@@ -128,12 +129,13 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnRandomLayers) {
     bool single = false;
     for (int64_t k = 0; k < cores; ++k) single |= Product(problem.shape.CoreSizes(k)) == 1;
     if (single && problem.dtype == DType::kBFloat16) continue;
-    const Cell cell{variant().name(), variant().is_dense(), problem, rank, "cpu"};
-    SCOPED_TRACE("bazel run //benchmarks:sweep -- " + cell.Flags() +
+    SCOPED_TRACE("bazel run //benchmarks:sweep -- " +
+                 LinearCell(variant().name(), problem, rank).Flags() +
                  " --seed=" + std::to_string(kSeed));
     at::set_num_threads(static_cast<int>(problem.threads));
-    const LinearReference reference = MakeReference(problem, kSeed);
-    const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0, &reference);
+    const LinearWorkload workload(variant(), problem, rank);
+    const auto reference = workload.MakeReference(kSeed);
+    const MeasuredMemory measured = MeasureMemory(workload, kSeed, 0, reference.get());
     EXPECT_EQ(CompareWithModel(measured, PredictLinearCost(variant(), problem),
                                variant().WhyPeaksUnmodelled(problem).empty()),
               "");
@@ -149,9 +151,9 @@ TEST_P(MemoryModelTest, PeakIsTheLeastBudget) {
     if (!variant().WhyPeaksUnmodelled(problem).empty()) continue;
     SCOPED_TRACE(Label(problem));
     const int64_t peak = *PredictLinearCost(variant(), problem).bytes.peak;
-    EXPECT_EQ(MeasureMemory(variant(), problem, kSeed, peak).bytes.peak, peak);
-    EXPECT_THROW(MeasureMemory(variant(), problem, kSeed, peak - 1), OutOfBudget);
-    EXPECT_THROW(MeasureMemory(variant(), problem, kSeed, 1), OutOfBudget);
+    EXPECT_EQ(MeasureMemory(LinearWorkload(variant(), problem), kSeed, peak).bytes.peak, peak);
+    EXPECT_THROW(MeasureMemory(LinearWorkload(variant(), problem), kSeed, peak - 1), OutOfBudget);
+    EXPECT_THROW(MeasureMemory(LinearWorkload(variant(), problem), kSeed, 1), OutOfBudget);
   }
 }
 

@@ -5,37 +5,35 @@
 #include <ATen/ops/empty.h>
 #include <benchmark/benchmark.h>
 
+#include <memory>
 #include <optional>
-#include <string>
 
 #include "benchmarks/cell.h"
-#include "benchmarks/linear_run.h"
+#include "benchmarks/linear_workload.h"
 #include "benchmarks/machine.h"
 #include "benchmarks/memory_meter.h"
-#include "kernels/cost/linear_cost.h"
 
 namespace ttbench {
 namespace {
 
 void RunCellBenchmark(benchmark::State& state, const Cell& cell) {
-  const LinearVariant& variant = *FindLinearVariant(cell.variant);
-  at::set_num_threads(static_cast<int>(cell.problem.threads));
-  LinearRun run(variant, cell.problem, 1, LinearRun::DenseWeight::kPattern);
-  at::Tensor dy;
-  if (cell.problem.phase == Phase::kTrain) dy = run.MakeDy();
+  at::set_num_threads(static_cast<int>(cell.setting().threads));
+  const std::unique_ptr<PhaseRun> run = cell.workload->MakeRun(1, /*checked=*/false);
+  PhaseRun::Tensors dy;
+  if (cell.setting().phase == Phase::kTrain) dy = run->MakeDy(nullptr);
   for (auto _ : state) {
-    at::Tensor y = run.Forward();
-    if (dy.defined()) {
-      run.Backward(y, dy);
-      run.ClearGradients();
+    PhaseRun::Tensors y = run->Forward();
+    if (!dy.empty()) {
+      run->Backward(y, dy);
+      run->ClearGradients();
     }
-    benchmark::DoNotOptimize(y);
+    benchmark::DoNotOptimize(y.data());
   }
-  const LinearCost cost = PredictLinearCost(variant, cell.problem);
+  const CellCost cost = cell.workload->Predict();
   state.counters["FLOP/s"] = benchmark::Counter(static_cast<double>(cost.flops),
                                                 benchmark::Counter::kIsIterationInvariantRate);
   state.counters["peak_bytes"] = static_cast<double>(*cost.bytes.peak);
-  state.SetLabel(variant.Algorithm(cell.problem));
+  state.SetLabel(cell.workload->Algorithm());
 }
 
 // What the memory meter costs an allocation; timing passes run without it.
@@ -54,12 +52,10 @@ void RegisterAll(int64_t threads) {
         for (int64_t batch : {1, 64, 512}) {
           for (Phase phase : {Phase::kInference, Phase::kTrain}) {
             if (variant->is_dense() && rank != 4) continue;
-            const Cell cell{variant->name(),
-                            variant->is_dense(),
-                            {TtShape::Cube(3, d, rank), batch, phase, DType::kFloat32, threads},
-                            rank,
-                            "cpu"};
-            if (!variant->WhyUnsupported(cell.problem).empty()) continue;
+            const Cell cell = LinearCell(
+                variant->name(),
+                {TtShape::Cube(3, d, rank), batch, phase, DType::kFloat32, threads}, rank);
+            if (!cell.workload->WhyUnsupported().empty()) continue;
             benchmark::RegisterBenchmark(cell.Name().c_str(), RunCellBenchmark, cell)
                 ->UseRealTime()
                 ->Unit(benchmark::kMicrosecond);

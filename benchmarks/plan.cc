@@ -6,9 +6,10 @@
 #include <set>
 #include <utility>
 
+#include "benchmarks/attention_workload.h"
 #include "benchmarks/axis.h"
+#include "benchmarks/linear_workload.h"
 #include "benchmarks/timing_pass.h"
-#include "kernels/cost/speed.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
@@ -20,6 +21,62 @@ constexpr double kPlanningBytesPerSecond = 4e9;
 bool IsPlainSize(const std::string& text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+}
+
+// Calls add(cell) for the linear cells of a grid.
+template <typename Add>
+void AddLinearCells(const Grid& grid, std::vector<std::string>* notes, const Add& add) {
+  std::vector<std::string> variants = grid.variants;
+  std::stable_partition(variants.begin(), variants.end(), [](const std::string& name) {
+    return FindLinearVariant(name)->is_dense();
+  });
+  std::vector<std::vector<TtShape>> by_rank;
+  for (int64_t rank : grid.ranks) {
+    by_rank.push_back(ShapesOf(grid, rank));
+    for (const TtShape& shape : by_rank.back()) {
+      const std::string& note = shape.clipping_note();
+      if (!note.empty() && std::find(notes->begin(), notes->end(), note) == notes->end()) {
+        notes->push_back(note);
+      }
+    }
+  }
+  for (size_t s = 0; s < by_rank.front().size(); ++s)
+    for (DType dtype : grid.dtypes)
+      for (int64_t threads : grid.threads)
+        for (int64_t batch : grid.batches)
+          for (Phase phase : grid.phases)
+            for (size_t r = 0; r < grid.ranks.size(); ++r)
+              for (const std::string& name : variants) {
+                // Dense variants do not depend on the rank: they run with the first.
+                if (FindLinearVariant(name)->is_dense() && r > 0) continue;
+                add(LinearCell(name, {by_rank[r][s], batch, phase, dtype, threads}, grid.ranks[r],
+                               grid.device));
+              }
+}
+
+// The same for the attention cells. Variants of one oracle stay together, so that it is evaluated
+// once for them.
+template <typename Add>
+void AddAttentionCells(const Grid& grid, const Add& add) {
+  std::vector<std::string> variants = grid.attention_variants;
+  std::stable_partition(variants.begin(), variants.end(),
+                        [](const std::string& name) { return name == kAttentionBaseline; });
+  std::stable_partition(variants.begin(), variants.end(), [](const std::string& name) {
+    return !FindAttentionVariant(name)->is_additive();
+  });
+  for (int64_t layers : grid.layers)
+    for (int64_t hidden : grid.hiddens)
+      for (int64_t source_len : grid.source_lens)
+        for (int64_t target_len : grid.target_lens)
+          for (DType dtype : grid.dtypes)
+            for (int64_t threads : grid.threads)
+              for (int64_t batch : grid.batches)
+                for (Phase phase : grid.phases)
+                  for (const std::string& name : variants)
+                    add(AttentionCell(
+                        name,
+                        {source_len, target_len, hidden, layers, batch, phase, dtype, threads},
+                        grid.device));
 }
 
 }  // namespace
@@ -47,37 +104,32 @@ std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank) {
 
 PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
                      const Limits& limits) {
-  const LinearVariant& variant = *FindLinearVariant(cell.variant);
-  const LinearVariant& baseline = *FindLinearVariant(kBaselineVariant);
-  PlannedCell planned{cell, PredictLinearCost(variant, cell.problem), 0, ""};
-  const LinearCost dense = PredictLinearCost(baseline, cell.problem);
-  // The dense weight is made from the cores, by way of one more of its size.
-  const int64_t dense_bytes = CheckedAdd(*dense.bytes.peak, *dense.bytes.weight);
+  const Workload& workload = *cell.workload;
+  const std::shared_ptr<const Workload> baseline = workload.Baseline();
+  PlannedCell planned{cell, workload.Predict(), 0, ""};
+  const CellCost base = baseline->Predict();
   const int64_t bytes =
-      std::max(CheckedAdd(*planned.cost.bytes.peak, *dense.bytes.peak), dense_bytes);
+      std::max(CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak), workload.SetUpPeakBytes());
 
-  const double variant_seconds = PredictSeconds(variant, cell.problem, planned.cost);
-  const double dense_seconds = PredictSeconds(baseline, cell.problem, dense);
-  // Making a dense weight: twice as a pattern, or in the order of the product for a dense variant.
-  const double weight_passes = variant.is_dense() ? 8 : 4;
+  const double variant_seconds = workload.PredictSeconds(planned.cost);
+  const double base_seconds = baseline->PredictSeconds(base);
   planned.seconds =
-      variant_seconds + dense_seconds +
-      weight_passes * static_cast<double>(*dense.bytes.weight) / kPlanningBytesPerSecond;
+      variant_seconds + base_seconds + workload.SetUpTrafficBytes() / kPlanningBytesPerSecond;
   if (measure_time) {
     // Rounds are begun until their time is up; the phase's run is never cut short.
     const double least = static_cast<double>(min_time_ns) * 1e-9;
-    const double round = std::max(least, variant_seconds) + std::max(least, dense_seconds);
+    const double round = std::max(least, variant_seconds) + std::max(least, base_seconds);
     constexpr double kRounds = 6;
     planned.seconds += std::min(kRounds * round, kTimeLimitFactor * least + round);
   }
 
-  planned.skip_reason = variant.WhyUnsupported(cell.problem);
+  planned.skip_reason = workload.WhyUnsupported();
   if (planned.skip_reason.empty() && cell.device != "cpu") {
     planned.skip_reason = "this build runs on the CPU alone";
   }
   if (planned.skip_reason.empty() && limits.memory_bytes > 0 && bytes > limits.memory_bytes) {
-    planned.skip_reason = "predicted to need " + FormatBytes(bytes) +
-                          " with the dense layer beside it; the limit is " +
+    planned.skip_reason = "predicted to need " + FormatBytes(bytes) + " with " +
+                          workload.baseline_words() + " beside it; the limit is " +
                           FormatBytes(limits.memory_bytes);
   }
   if (planned.skip_reason.empty() && limits.time_ns > 0 &&
@@ -102,40 +154,12 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
     try {
       plan.push_back(PlanCell(cell, measure_time, min_time_ns, limits));
     } catch (const ShapeError& error) {
-      throw ShapeError("--batch, --d or --shape: " + name + ": " + error.what());
+      throw ShapeError("--batch or the flags of size: " + name + ": " + error.what());
     }
   };
   for (const Grid& grid : grids) {
-    std::vector<std::string> variants = grid.variants;
-    std::stable_partition(variants.begin(), variants.end(), [](const std::string& name) {
-      return FindLinearVariant(name)->is_dense();
-    });
-    std::vector<std::vector<TtShape>> by_rank;
-    for (int64_t rank : grid.ranks) {
-      by_rank.push_back(ShapesOf(grid, rank));
-      for (const TtShape& shape : by_rank.back()) {
-        const std::string& note = shape.clipping_note();
-        if (!note.empty() && std::find(notes->begin(), notes->end(), note) == notes->end()) {
-          notes->push_back(note);
-        }
-      }
-    }
-    for (size_t s = 0; s < by_rank.front().size(); ++s)
-      for (DType dtype : grid.dtypes)
-        for (int64_t threads : grid.threads)
-          for (int64_t batch : grid.batches)
-            for (Phase phase : grid.phases)
-              for (size_t r = 0; r < grid.ranks.size(); ++r)
-                for (const std::string& name : variants) {
-                  const LinearVariant& variant = *FindLinearVariant(name);
-                  // Dense variants do not depend on the rank: they run with the first.
-                  if (variant.is_dense() && r > 0) continue;
-                  add({name,
-                       variant.is_dense(),
-                       {by_rank[r][s], batch, phase, dtype, threads},
-                       grid.ranks[r],
-                       grid.device});
-                }
+    if (!grid.variants.empty()) AddLinearCells(grid, notes, add);
+    if (!grid.attention_variants.empty()) AddAttentionCells(grid, add);
   }
   return plan;
 }

@@ -6,18 +6,22 @@
 #include <vector>
 
 #include "benchmarks/cell.h"
-#include "kernels/cost/linear_cost.h"
+#include "kernels/cost/cell_cost.h"
+#include "kernels/shape.h"
 
 namespace ttbench {
 
 // The axes of one grid, as parsed from flags: a cell for every combination.
 struct Grid {
-  std::vector<std::string> variants;
-  std::vector<std::string> shapes;  // "2x5x41:10x14x15", or "410:2100" to be split into cores.
-  std::vector<int64_t> d;           // Cubes, beside the shapes.
-  std::vector<int64_t> cores;       // Of cubes, and of shapes given as plain sizes.
+  std::vector<std::string> variants;  // Of the linear family.
+  std::vector<std::string> shapes;    // "2x5x41:10x14x15", or "410:2100" to be split into cores.
+  std::vector<int64_t> d;             // Cubes, beside the shapes.
+  std::vector<int64_t> cores;         // Of cubes, and of shapes given as plain sizes.
   FactorOrder factor_order = FactorOrder::kAscending;
   std::vector<int64_t> ranks;
+  std::vector<std::string> attention_variants;
+  std::vector<int64_t> source_lens, target_lens, hiddens, layers;
+  // Of all families.
   std::vector<int64_t> batches;
   std::vector<Phase> phases;
   std::vector<DType> dtypes;
@@ -34,15 +38,15 @@ struct Limits {
 
 struct PlannedCell {
   Cell cell;
-  LinearCost cost;
+  CellCost cost;
   // The time the cell is expected to take with its check and the fewest repetitions, in seconds: a
   // rough figure from the model's FLOPs and bytes and the variant's planning rate.
   double seconds = 0;
   std::string skip_reason;  // "" if it will run.
 };
 
-// The cells of the grids in running order, each once: those of one (shape, batch, phase, dtype,
-// threads) next to each other, dense first. `filter` is a glob over cell names, "" for all. Throws
+// The cells of the grids in running order, each once: those of one problem next to each other, the
+// dense layer or the baseline first. `filter` is a glob over cell names, "" for all. Throws
 // ShapeError. Notes (clipped ranks) are appended to *notes, each once.
 std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::string& filter,
                                   bool measure_time, int64_t min_time_ns, const Limits& limits,
@@ -51,7 +55,7 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
 // The shapes of a grid at one rank.
 std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank);
 
-// Fills in cost, seconds and skip_reason, the dense layer measured beside the cell counted in.
+// Fills in cost, seconds and skip_reason, the baseline measured beside the cell counted in.
 PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
                      const Limits& limits);
 

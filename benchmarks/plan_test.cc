@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "benchmarks/axis.h"
+#include "benchmarks/linear_workload.h"
+#include "kernels/cost/linear_cost.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
@@ -79,12 +81,12 @@ TEST(MakePlanTest, DenseLeadsEachGroupOnce) {
     std::string group;
     for (const PlannedCell& planned : plan) {
       const Cell& cell = planned.cell;
-      const LinearProblem& problem = cell.problem;
+      const LinearProblem& problem = LinearOf(cell).problem();
       const std::string key = problem.shape.modes_name() + "/" + std::to_string(problem.batch) +
                               Name(problem.phase) + Name(problem.dtype) +
                               std::to_string(problem.threads);
-      EXPECT_EQ(cell.variant == "dense", key != group) << cell.Name();
-      EXPECT_EQ(cell.is_dense, cell.variant == "dense");
+      EXPECT_EQ(cell.variant() == "dense", key != group) << cell.Name();
+      EXPECT_EQ(LinearOf(cell).is_dense(), cell.variant() == "dense");
       EXPECT_EQ(groups.insert(key).second, key != group) << key << " is torn apart";
       group = key;
     }
@@ -139,8 +141,9 @@ TEST(MakePlanTest, KeepsWhatWasAskedFor) {
             "--dtype=float32 --device=cpu --threads=1");
   EXPECT_EQ(plan[0].skip_reason, "");
   EXPECT_GT(plan[0].seconds, 0);
-  EXPECT_EQ(plan[0].cost.bytes.peak,
-            PredictLinearCost(*FindLinearVariant("sequential"), cell.problem).bytes.peak);
+  EXPECT_EQ(
+      plan[0].cost.bytes.peak,
+      PredictLinearCost(*FindLinearVariant("sequential"), LinearOf(cell).problem()).bytes.peak);
 }
 
 TEST(MakePlanTest, SkipsWhatIsNotSupported) {
@@ -160,7 +163,7 @@ TEST(MakePlanTest, SkipsWhatNeedsMoreMemoryThanThereIs) {
   const Grid grid = GridOf({"sequential"}, {4}, {2}, {1, 1000});
   const std::vector<PlannedCell> free = Plan({grid});
   const int64_t dense_peak =
-      *PredictLinearCost(*FindLinearVariant("dense"), free[1].cell.problem).bytes.peak;
+      *PredictLinearCost(*FindLinearVariant("dense"), LinearOf(free[1].cell).problem()).bytes.peak;
   const int64_t needed = *free[1].cost.bytes.peak + dense_peak;
   Limits limits;
   limits.memory_bytes = needed;
@@ -190,6 +193,47 @@ TEST(MakePlanTest, TimingTakesLonger) {
   // At the least a repetition of the variant and of the dense layer.
   EXPECT_GE(timed, untimed + 2 * 0.01);
   EXPECT_GE(PlanCell(cell, true, 20'000'000, {}).seconds, untimed + 2 * 0.02);
+}
+
+Grid AttentionGrid(const std::vector<std::string>& variants) {
+  Grid grid = GridOf({}, {}, {}, {2, 3});
+  grid.attention_variants = variants;
+  grid.source_lens = {5};
+  grid.target_lens = {1, 4};
+  grid.hiddens = {6};
+  grid.layers = {0};
+  return grid;
+}
+
+TEST(MakePlanTest, TheBaselineLeadsEachAttentionProblem) {
+  EXPECT_EQ(Names(Plan({AttentionGrid({"additive", "clones", "prealloc-mm"})}, "*/b2/*")),
+            (std::vector<std::string>{"attention/prealloc-mm/L5-T1-H6/b2/train/float32/cpu/t1",
+                                      "attention/clones/L5-T1-H6/b2/train/float32/cpu/t1",
+                                      "attention/additive/L5-T1-H6/b2/train/float32/cpu/t1",
+                                      "attention/prealloc-mm/L5-T4-H6/b2/train/float32/cpu/t1",
+                                      "attention/clones/L5-T4-H6/b2/train/float32/cpu/t1",
+                                      "attention/additive/L5-T4-H6/b2/train/float32/cpu/t1"}));
+}
+
+TEST(MakePlanTest, AttentionCellsSelectThemselves) {
+  Grid grid = AttentionGrid({"clones", "batched"});
+  grid.layers = {2};
+  const std::vector<PlannedCell> plan = Plan({grid}, "*-T4-*/b3/*");
+  ASSERT_EQ(plan.size(), 2u);
+  EXPECT_EQ(plan[0].cell.Name(), "attention/clones/L5-T4-H6-N2/b3/train/float32/cpu/t1");
+  EXPECT_EQ(plan[0].cell.Flags(),
+            "--variant=clones --source-len=5 --target-len=4 --hidden=6 --layers=2 --batch=3 "
+            "--phase=train --dtype=float32 --device=cpu --threads=1");
+  EXPECT_EQ(plan[0].skip_reason, "");
+  EXPECT_NE(plan[1].skip_reason.find("feeds its attention back"), std::string::npos);
+  EXPECT_EQ(plan[0].cell.Baseline().Name(),
+            "attention/prealloc-mm/L5-T4-H6-N2/b3/train/float32/cpu/t1");
+  EXPECT_EQ(plan[0].cell.AtBatch(9).Name(), "attention/clones/L5-T4-H6-N2/b9/train/float32/cpu/t1");
+}
+
+TEST(MakePlanTest, FamiliesShareAPlan) {
+  const Grid linear = GridOf({"dense"}, {2}, {1}, {1});
+  EXPECT_EQ(Plan({linear, AttentionGrid({"sdpa"})}).size(), 1u + 4);
 }
 
 TEST(MakePlanTest, RefusesCountsPast64Bits) {

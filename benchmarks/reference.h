@@ -8,12 +8,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "benchmarks/workload.h"
 #include "kernels/oracle.h"
 #include "kernels/problem.h"
 
 namespace ttbench {
 
-struct LinearReference {
+struct LinearReference : Reference {
   std::vector<int64_t> rows;  // Of x, sorted: the first, the last, and one between.
   std::vector<double> x, dy;  // Those rows.
   OracleResult oracle;        // For those rows; gradients unless the phase is inference.

@@ -66,10 +66,11 @@ const std::vector<Column>& ResultColumns() {
       {"schema", "Version of this set of columns."},
       {"experiment", "The experiment that ran the cell."},
       {"cell", "The cell's name, unique in a run."},
-      {"family", "linear: a linear layer y = x W^T."},
+      {"family", "linear: a linear layer y = x W^T; attention: a decoder's attention."},
       {"variant", "The way to compute it, a name of the registry."},
       {"algorithm", "The path that really ran."},
-      {"baseline", "1 for the variant that ratios are taken against, else 0."},
+      {"baseline",
+       "1 for the variant that ratios are taken against (dense; attention: prealloc-mm), else 0."},
       {"in_modes", "Input mode sizes n_1 x .. x n_K; their product is N."},
       {"out_modes", "Output mode sizes m_1 x .. x m_K; their product is M."},
       {"ranks", "TT ranks r_0 x .. x r_K as run; empty for a dense variant."},
@@ -79,8 +80,10 @@ const std::vector<Column>& ResultColumns() {
       {"source_len", "Attention: source length; empty for the linear family."},
       {"target_len", "Attention: target length; empty for the linear family."},
       {"hidden", "Attention: hidden size; empty for the linear family."},
-      {"layers", "Attention: decoder layers; empty for the linear family."},
-      {"batch", "Rows of x: tokens."},
+      {"layers",
+       "Attention: LSTM layers of the whole decoder, 0 for the attention alone; empty for the "
+       "linear family."},
+      {"batch", "Rows of x: tokens; attention: sequences."},
       {"phase", "inference, train, step-sgd or step-adam."},
       {"dtype", "float32, float64 or bfloat16."},
       {"device", "cpu or cuda."},
@@ -92,20 +95,20 @@ const std::vector<Column>& ResultColumns() {
       {"weight_bytes", "Bytes of the parameters."},
       {"weight_bytes_model", "The same by the cost model."},
       {"held_bytes",
-       "Bytes alive after the forward because the backward needs them: x included, "
+       "Bytes alive after the forward because the backward needs them: inputs included, "
        "parameters and y not. Empty for inference."},
       {"held_bytes_model", "The same by the cost model."},
-      {"forward_peak_bytes", "Most live bytes in the forward beyond x and the parameters."},
+      {"forward_peak_bytes", "Most live bytes in the forward beyond inputs and parameters."},
       {"forward_peak_bytes_model", "The same by the cost model."},
-      {"backward_peak_bytes", "Most live bytes in the backward beyond x and the parameters."},
+      {"backward_peak_bytes", "Most live bytes in the backward beyond inputs and parameters."},
       {"backward_peak_bytes_model", "The same by the cost model."},
-      {"step_peak_bytes", "Most live bytes in the optimizer's step beyond x and the parameters."},
+      {"step_peak_bytes", "Most live bytes in the optimizer's step beyond inputs and parameters."},
       {"step_peak_bytes_model", "The same by the cost model."},
       {"peak_bytes", "Most live bytes over the whole phase, everything included."},
       {"peak_bytes_model", "The same by the cost model."},
       {"rss_peak_bytes",
-       "Rise of the process's resident memory over what it was before the layer "
-       "was made; includes what GEMM libraries allocate for themselves."},
+       "Rise of the process's resident memory over what it was before inputs and "
+       "parameters were made; includes what GEMM libraries allocate for themselves."},
       {"reserved_bytes", "Bytes the CUDA caching allocator reserved; empty on the CPU."},
       {"flops_model",
        "Floating-point operations of all products in the phase, a multiply-add being "
@@ -123,9 +126,9 @@ const std::vector<Column>& ResultColumns() {
        "gflops over the FMA rate measured in the same run with as many threads; "
        "empty for bfloat16."},
       {"time_ratio_to_dense",
-       "Median of time over the dense layer's time, interleaved in the same "
-       "process."},
-      {"peak_ratio_to_dense", "peak_bytes over the dense layer's, measured in the same process."},
+       "Median of time over the baseline's (dense; attention: prealloc-mm), interleaved in the "
+       "same process."},
+      {"peak_ratio_to_dense", "peak_bytes over the baseline's, measured in the same process."},
       {"max_relative_error",
        "Largest error of y and all gradients against the float64 oracle, "
        "relative to the largest element of the same tensor."},

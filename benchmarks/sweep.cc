@@ -24,10 +24,10 @@
 #include "benchmarks/crossover.h"
 #include "benchmarks/fingerprint.h"
 #include "benchmarks/flags.h"
+#include "benchmarks/linear_workload.h"
 #include "benchmarks/machine.h"
 #include "benchmarks/plan.h"
 #include "benchmarks/progress.h"
-#include "benchmarks/reference.h"
 #include "benchmarks/result_table.h"
 #include "benchmarks/usage_error.h"
 #include "kernels/cost/speed.h"
@@ -129,31 +129,23 @@ std::string MeasuringFlags(const CellOptions& options) {
 // What a row says of its cell alone.
 Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
   const Cell& cell = planned.cell;
-  const TtShape& shape = cell.problem.shape;
-  const LinearVariant& variant = *FindLinearVariant(cell.variant);
+  const Setting setting = cell.setting();
   Row row;
   row.Set("schema", int64_t{kSchemaVersion});
   row.Set("experiment", flags.experiment);
   row.Set("cell", cell.Name());
-  row.Set("family", "linear");
-  row.Set("variant", cell.variant);
-  row.Set("algorithm", variant.Algorithm(cell.problem));
-  row.Set("baseline", int64_t{cell.variant == kBaselineVariant});
-  row.Set("in_modes", FormatModes(shape.in_modes()));
-  row.Set("out_modes", FormatModes(shape.out_modes()));
-  row.Set("cores", shape.cores());
-  if (shape.is_cube()) row.Set("d", shape.n(0));
-  if (!cell.is_dense) {
-    row.Set("ranks", shape.ranks_name());
-    if (shape.uniform_rank() > 0) row.Set("rank", shape.uniform_rank());
-  }
-  row.Set("batch", cell.problem.batch);
-  row.Set("phase", Name(cell.problem.phase));
-  row.Set("dtype", Name(cell.problem.dtype));
+  row.Set("family", cell.workload->family());
+  row.Set("variant", cell.variant());
+  row.Set("algorithm", cell.workload->Algorithm());
+  row.Set("baseline", int64_t{cell.workload->is_baseline()});
+  for (const auto& [column, value] : cell.workload->SizeColumns()) row.Set(column, value);
+  row.Set("batch", setting.batch);
+  row.Set("phase", Name(setting.phase));
+  row.Set("dtype", Name(setting.dtype));
   row.Set("device", cell.device);
-  row.Set("threads", cell.problem.threads);
+  row.Set("threads", setting.threads);
   row.Set("seed", static_cast<int64_t>(flags.cell.seed));
-  row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(cell.problem.dtype));
+  row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(setting.dtype));
   row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() + MeasuringFlags(flags.cell) +
                        " --seed=" + std::to_string(flags.cell.seed) +
                        (flags.cell.memory_budget_bytes > 0
@@ -164,12 +156,12 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
 
 void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
                 const std::map<std::string, double>& peak_gflops, Row* row) {
-  const LinearProblem& problem = planned.cell.problem;
+  const Workload& workload = *planned.cell.workload;
+  const Setting setting = workload.setting();
   row->Set("status", Name(outcome.status));
   row->Set("reason", outcome.reason);
   if (outcome.memory) {
-    const bool peaks_modelled =
-        FindLinearVariant(planned.cell.variant)->WhyPeaksUnmodelled(problem).empty();
+    const bool peaks_modelled = workload.WhyPeaksUnmodelled().empty();
     auto set = [&](const std::string& column, std::optional<int64_t> measured,
                    std::optional<int64_t> model, bool modelled) {
       if (measured) row->Set(column, *measured);
@@ -184,11 +176,11 @@ void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
     set("step_peak_bytes", measured.step_peak, model.step_peak, peaks_modelled);
     set("peak_bytes", measured.peak, model.peak, peaks_modelled);
     row->Set("rss_peak_bytes", outcome.memory->rss_peak_bytes);
-    const std::optional<int64_t> dense_peak =
-        planned.cell.variant == kBaselineVariant ? measured.peak : outcome.baseline_peak_bytes;
-    if (measured.peak && dense_peak) {
+    const std::optional<int64_t> base_peak =
+        workload.is_baseline() ? measured.peak : outcome.baseline_peak_bytes;
+    if (measured.peak && base_peak) {
       row->Set("peak_ratio_to_dense",
-               static_cast<double>(*measured.peak) / static_cast<double>(*dense_peak));
+               static_cast<double>(*measured.peak) / static_cast<double>(*base_peak));
     }
   }
   if (outcome.max_relative_error) row->Set("max_relative_error", *outcome.max_relative_error);
@@ -203,9 +195,9 @@ void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
     row->Set("stop_reason", timing.stop_reason);
     const double gflops = static_cast<double>(planned.cost.flops) / timing.median_ns;
     row->Set("gflops", gflops);
-    const auto peak = peak_gflops.find(PeakKey(problem.dtype, planned.cell.problem.threads));
+    const auto peak = peak_gflops.find(PeakKey(setting.dtype, setting.threads));
     if (peak != peak_gflops.end()) row->Set("fraction_of_peak", gflops / peak->second);
-    if (planned.cell.variant == kBaselineVariant) {
+    if (workload.is_baseline()) {
       row->Set("time_ratio_to_dense", 1.0);
     } else if (timing.ratio_to_baseline) {
       row->Set("time_ratio_to_dense", *timing.ratio_to_baseline);
@@ -216,7 +208,7 @@ void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
 // All that identifies a cell but its batch: where one ran out of memory or time, larger ones will.
 std::string SeriesOf(const Cell& cell) {
   std::string series = cell.Name();
-  const std::string batch = "/b" + std::to_string(cell.problem.batch) + "/";
+  const std::string batch = "/b" + std::to_string(cell.setting().batch) + "/";
   return series.replace(series.find(batch), batch.size(), "/");
 }
 
@@ -225,20 +217,19 @@ constexpr int64_t kSpotCheckNs = 200'000'000;
 
 // The largest power of two, at most max_batch and at least 1, at which a memory-only cell and the
 // dense layer beside it are predicted to stay within the limits.
-int64_t LargestBatch(Cell cell, const Limits& limits, int64_t max_batch) {
+int64_t LargestBatch(const Cell& cell, const Limits& limits, int64_t max_batch) {
   int64_t batch = 1;
   while (batch * 2 <= max_batch) {
-    cell.problem.batch = batch * 2;
-    if (!PlanCell(cell, false, 0, limits).skip_reason.empty()) break;
+    if (!PlanCell(cell.AtBatch(batch * 2), false, 0, limits).skip_reason.empty()) break;
     batch *= 2;
   }
   return batch;
 }
 
-// All that identifies a layer and the way to compute it.
+// All that identifies a linear layer and the way to compute it.
 std::string LayerOf(const Cell& cell) {
-  const TtShape& shape = cell.problem.shape;
-  return cell.variant + "/" + shape.modes_name() + "/" + shape.ranks_name();
+  const TtShape& shape = LinearOf(cell).problem().shape;
+  return cell.variant() + "/" + shape.modes_name() + "/" + shape.ranks_name();
 }
 
 class Sweep {
@@ -273,7 +264,7 @@ class Sweep {
   SweepFlags flags_;
   Machine machine_;
   std::vector<PlannedCell> plan_;
-  std::set<std::string> layers_;  // Of all shards.
+  std::set<std::string> layers_;  // Of all shards; of those grids that look for crossovers.
   std::vector<std::string> notes_;
   std::string directory_;
   ordered_json info_;
@@ -288,7 +279,7 @@ class Sweep {
   std::map<std::string, GivenUp> given_up_;  // By series: why larger batches are skipped.
   bool probes_failed_ = false;               // Some probe's bytes were not its model's.
   std::string reference_key_;
-  LinearReference reference_;
+  std::unique_ptr<Reference> reference_;
 };
 
 void Sweep::Plan() {
@@ -297,7 +288,8 @@ void Sweep::Plan() {
       flags_.grids, flags_.filter, flags_.cell.measure_time,
       flags_.cell.timing.min_time_ns * flags_.cell.timing.repetitions / 5, CellLimits(), &notes_);
   for (size_t i = 0; i < all.size(); ++i) {
-    layers_.insert(LayerOf(all[i].cell));
+    if (all[i].cell.workload->family() == std::string("linear"))
+      layers_.insert(LayerOf(all[i].cell));
     if (static_cast<int64_t>(i) % flags_.shard_count == flags_.shard_index) plan_.push_back(all[i]);
   }
 }
@@ -346,16 +338,16 @@ void Sweep::Calibrate() {
   }
   std::vector<LinearProblem> layers;
   for (const PlannedCell& planned : plan_) {
-    const Cell& cell = planned.cell;
-    if (cell.variant != kAutoVariant || !planned.skip_reason.empty()) continue;
+    if (planned.cell.variant() != kAutoVariant || !planned.skip_reason.empty()) continue;
+    const LinearProblem& problem = LinearOf(planned.cell).problem();
     const bool known =
-        MeasuredSpeeds().Knows(cell.problem) ||
+        MeasuredSpeeds().Knows(problem) ||
         std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
-          return layer.shape == cell.problem.shape && layer.dtype == cell.problem.dtype &&
-                 layer.threads == cell.problem.threads &&
-                 (layer.phase == Phase::kInference) == (cell.problem.phase == Phase::kInference);
+          return layer.shape == problem.shape && layer.dtype == problem.dtype &&
+                 layer.threads == problem.threads &&
+                 (layer.phase == Phase::kInference) == (problem.phase == Phase::kInference);
         });
-    if (!known) layers.push_back(cell.problem);
+    if (!known) layers.push_back(problem);
   }
   if (layers.empty()) return;
   CalibrationOptions options;
@@ -382,22 +374,20 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
   outcome.reason = planned.skip_reason;
   const auto given_up = given_up_.find(SeriesOf(planned.cell));
   if (outcome.reason.empty() && given_up != given_up_.end() &&
-      planned.cell.problem.batch > given_up->second.batch) {
+      planned.cell.setting().batch > given_up->second.batch) {
     outcome.reason = given_up->second.reason;
   }
   if (!outcome.reason.empty()) return outcome;
 
   // Neighbours in the plan share their inputs, and with them the reference.
-  const LinearProblem& problem = planned.cell.problem;
-  const bool gradients = problem.phase != Phase::kInference;
-  const std::string key = problem.shape.modes_name() + problem.shape.ranks_name() + "/" +
-                          std::to_string(problem.batch) + (gradients ? "/gradients" : "");
+  const Workload& workload = *planned.cell.workload;
+  const std::string key = workload.reference_key();
   if (key != reference_key_) {
-    reference_ = MakeReference(problem, flags_.cell.seed);
+    reference_ = workload.MakeReference(flags_.cell.seed);
     reference_key_ = key;
   }
-  outcome = RunCell(planned.cell, flags_.cell, &reference_,
-                    planned.cell.variant != kBaselineVariant, Interrupted);
+  outcome =
+      RunCell(planned.cell, flags_.cell, reference_.get(), !workload.is_baseline(), Interrupted);
   NoteGivenUp(planned.cell, Name(outcome.status));
   return outcome;
 }
@@ -405,7 +395,7 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
 void Sweep::NoteGivenUp(const Cell& cell, const std::string& status) {
   const bool oom = status == Name(Status::kOom);
   if (!oom && status != Name(Status::kTimeout)) return;
-  const int64_t batch = cell.problem.batch;
+  const int64_t batch = cell.setting().batch;
   given_up_[SeriesOf(cell)] = {batch, std::string("ran out of ") + (oom ? "memory" : "time") +
                                           " at batch " + std::to_string(batch)};
 }
@@ -480,8 +470,8 @@ void Sweep::FindCrossovers() {
   probe_flags.cell.memory_budget_bytes = 0;
   const Limits limits = CellLimits();
   const Limits spot_check_limits{limits.memory_bytes, kSpotCheckNs};
-  auto measure = [&](Cell cell, int64_t batch) -> std::optional<MemoryFigures> {
-    cell.problem.batch = batch;
+  auto measure = [&](const Cell& at_any, int64_t batch) -> std::optional<MemoryFigures> {
+    const Cell cell = at_any.AtBatch(batch);
     const std::string name = cell.Name();
     if (const auto known = figures.find(name); known != figures.end()) return known->second;
     PlannedCell planned = PlanCell(cell, false, 0, limits);
@@ -506,7 +496,7 @@ void Sweep::FindCrossovers() {
     grid.batches = {1};
     for (const PlannedCell& planned : MakePlan({grid}, "", false, 0, Limits(), &notes_)) {
       const Cell& cell = planned.cell;
-      if (cell.is_dense || !layers_.count(LayerOf(cell))) continue;
+      if (LinearOf(cell).is_dense() || !layers_.count(LayerOf(cell))) continue;
       if (!seen.insert(SeriesOf(cell)).second) continue;
       if (static_cast<int64_t>(seen.size()) % flags_.shard_count != flags_.shard_index) continue;
       searches.push_back(cell);
@@ -517,13 +507,12 @@ void Sweep::FindCrossovers() {
   for (const Cell& cell : searches) {
     const std::string title = "crossover of " + SeriesOf(cell);
     progress.Begin(title);
-    Cell dense = cell;
-    dense.variant = kBaselineVariant;
-    dense.is_dense = true;
+    const Cell dense = cell.Baseline();
+    const Setting setting = cell.setting();
     std::string answers;
     for (CrossoverMetric metric : {CrossoverMetric::kHeld, CrossoverMetric::kPeak}) {
       // What is held does not depend on the optimizer.
-      if (metric == CrossoverMetric::kHeld && cell.problem.phase != Phase::kTrain) continue;
+      if (metric == CrossoverMetric::kHeld && setting.phase != Phase::kTrain) continue;
       auto is_above = [&](int64_t batch) -> std::optional<bool> {
         const auto ours = measure(cell, batch);
         const auto theirs = measure(dense, batch);
@@ -534,7 +523,7 @@ void Sweep::FindCrossovers() {
           cell, metric, is_above, LargestBatch(cell, limits, flags_.max_crossover_batch),
           LargestBatch(cell, spot_check_limits, flags_.max_crossover_batch));
       if (Interrupted()) return;
-      const TtShape& shape = cell.problem.shape;
+      const TtShape& shape = LinearOf(cell).problem().shape;
       auto text = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : ""; };
       std::string k;
       if (crossover.batch && ClaimedCrossover(shape)) {
@@ -545,12 +534,12 @@ void Sweep::FindCrossovers() {
         k = buffer;
       }
       table += FormatCsvLine(
-          {std::to_string(kSchemaVersion), flags_.experiment, cell.variant,
-           Name(cell.problem.phase), Name(metric), FormatModes(shape.in_modes()),
-           FormatModes(shape.out_modes()), shape.ranks_name(), std::to_string(shape.cores()),
+          {std::to_string(kSchemaVersion), flags_.experiment, cell.variant(), Name(setting.phase),
+           Name(metric), FormatModes(shape.in_modes()), FormatModes(shape.out_modes()),
+           shape.ranks_name(), std::to_string(shape.cores()),
            shape.is_cube() ? std::to_string(shape.n(0)) : "",
            shape.uniform_rank() > 0 ? std::to_string(shape.uniform_rank()) : "",
-           Name(cell.problem.dtype), text(crossover.batch), text(crossover.model_batch),
+           Name(setting.dtype), text(crossover.batch), text(crossover.model_batch),
            text(ClaimedCrossover(shape)), k, crossover.verdict, std::to_string(crossover.probes)});
       answers += (answers.empty() ? "" : ", ") + std::string(Name(metric)) + " " +
                  (crossover.batch ? "B = " + std::to_string(*crossover.batch) : crossover.verdict);
@@ -615,7 +604,7 @@ int Sweep::Run(const std::string& command) {
   Open();
   const auto start = std::chrono::steady_clock::now();
   std::set<int64_t> threads;
-  for (const PlannedCell& planned : plan_) threads.insert(planned.cell.problem.threads);
+  for (const PlannedCell& planned : plan_) threads.insert(planned.cell.setting().threads);
   peaks_ = MeasurePeaks(machine_, threads);
   info_ = DescribeRun(machine_, peaks_);
   info_["experiment"] = flags_.experiment;

@@ -9,8 +9,6 @@
 #include <memory>
 #include <utility>
 
-#include "benchmarks/linear_run.h"
-
 namespace ttbench {
 namespace {
 
@@ -29,12 +27,12 @@ class SampleReporter : public benchmark::BenchmarkReporter {
   double ns_per_iteration = 0;
 };
 
-// One side of the comparison: a layer ready to run, and its repetitions so far.
+// One side of the comparison: a workload ready to run, and its repetitions so far.
 class Side {
  public:
-  Side(const LinearVariant& variant, const LinearProblem& problem, uint64_t seed)
-      : run_(variant, problem, seed, LinearRun::DenseWeight::kPattern) {
-    if (problem.phase != Phase::kInference) dy_ = run_.MakeDy();
+  Side(const Workload& workload, uint64_t seed)
+      : name_(workload.variant()), run_(workload.MakeRun(seed, /*checked=*/false)) {
+    if (workload.setting().phase != Phase::kInference) dy_ = run_->MakeDy(nullptr);
   }
 
   // One repetition: the first finds how many iterations fill min_time_ns, the rest do as many.
@@ -52,7 +50,7 @@ class Side {
       }
     };
     benchmark::ClearRegisteredBenchmarks();
-    auto* registered = benchmark::RegisterBenchmark(run_.variant().name().c_str(), body);
+    auto* registered = benchmark::RegisterBenchmark(name_.c_str(), body);
     registered->UseRealTime();
     if (iterations_ == 0) {
       registered->MinTime(static_cast<double>(min_time_ns) * 1e-9);
@@ -71,17 +69,18 @@ class Side {
 
  private:
   void Iterate() {
-    at::Tensor y = run_.Forward();
-    if (dy_.defined()) {
-      run_.Backward(y, dy_);
-      run_.Step();
-      run_.ClearGradients();
+    PhaseRun::Tensors y = run_->Forward();
+    if (!dy_.empty()) {
+      run_->Backward(y, dy_);
+      run_->Step();
+      run_->ClearGradients();
     }
-    benchmark::DoNotOptimize(y);
+    benchmark::DoNotOptimize(y.data());
   }
 
-  LinearRun run_;
-  at::Tensor dy_;
+  std::string name_;
+  std::unique_ptr<PhaseRun> run_;
+  PhaseRun::Tensors dy_;
   int64_t iterations_ = 0;
   std::vector<double> samples_;
 };
@@ -100,12 +99,12 @@ double Quantile(std::vector<double> values, double q) {
   return values[below] + (position - std::floor(position)) * (values[above] - values[below]);
 }
 
-Timing TimeLinear(const LinearVariant& variant, const LinearVariant* baseline,
-                  const LinearProblem& problem, uint64_t seed, const TimingOptions& options) {
+Timing TimeWorkload(const Workload& workload, const Workload* baseline, uint64_t seed,
+                    const TimingOptions& options) {
   using Clock = std::chrono::steady_clock;
-  Side side(variant, problem, seed);
+  Side side(workload, seed);
   std::unique_ptr<Side> base;
-  if (baseline) base = std::make_unique<Side>(*baseline, problem, seed);
+  if (baseline) base = std::make_unique<Side>(*baseline, seed);
 
   const auto start = Clock::now();
   const auto limit = std::chrono::nanoseconds(kTimeLimitFactor * options.min_time_ns);

@@ -1,4 +1,4 @@
-// Times one cell's phase by Google Benchmark, the dense baseline interleaved with it.
+// Times one cell's phase by Google Benchmark, its baseline interleaved with it.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/problem.h"
-#include "kernels/variant.h"
+#include "benchmarks/workload.h"
 
 namespace ttbench {
 
@@ -36,10 +35,10 @@ struct Timing {
 // Sorted or not; q in [0, 1], interpolated between the two nearest. Not empty.
 double Quantile(std::vector<double> values, double q);
 
-// Times the variant and, if given, the baseline: a round is one repetition of each, and the order
+// Times the workload and, if given, the baseline: a round is one repetition of each, and the order
 // changes from round to round. Set-up is outside the timed region; gradients are allocated anew in
 // every run of the phase, as in training. Throws whatever the variant throws.
-Timing TimeLinear(const LinearVariant& variant, const LinearVariant* baseline,
-                  const LinearProblem& problem, uint64_t seed, const TimingOptions& options);
+Timing TimeWorkload(const Workload& workload, const Workload* baseline, uint64_t seed,
+                    const TimingOptions& options);
 
 }  // namespace ttbench

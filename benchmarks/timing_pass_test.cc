@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "benchmarks/linear_workload.h"
+
 namespace ttbench {
 namespace {
 
@@ -43,6 +45,14 @@ class Observed : public LinearVariant {
   static const LinearVariant& Sequential() { return *FindLinearVariant("sequential"); }
   std::function<void()> before_;
 };
+
+Timing TimeLinear(const LinearVariant& variant, const LinearVariant* baseline,
+                  const LinearProblem& problem, uint64_t seed, const TimingOptions& options) {
+  const LinearWorkload workload(variant, problem);
+  if (!baseline) return TimeWorkload(workload, nullptr, seed, options);
+  const LinearWorkload beside(*baseline, problem);
+  return TimeWorkload(workload, &beside, seed, options);
+}
 
 constexpr int64_t kMillisecond = 1'000'000;
 

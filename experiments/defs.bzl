@@ -1,6 +1,6 @@
 """Declares experiments."""
 
-def experiment(name, presets = ["smoke", "default", "paper"], check = None):
+def experiment(name, presets = ["smoke", "default", "paper"], check = None, inventory = False):
     """A sweep, its tables and its plots: `bazel run //experiments:<name>`.
 
     Args:
@@ -8,12 +8,17 @@ def experiment(name, presets = ["smoke", "default", "paper"], check = None):
       presets: the names of the presets; without --preset, `default` runs.
       check: a library of //plotting whose check(directory) writes tables of the run's own and returns
           their paths and what to print; it is called when all else is drawn.
+      inventory: whether its figures say what the bytes are (benchmarks/inventory.cc).
     """
     native.py_binary(
         name = name,
         srcs = ["run.py"],
         main = "run.py",
         args = ["--experiment=" + name] + (["--check=" + check] if check else []),
-        data = ["//benchmarks:sweep"] + ["presets/%s/%s.flags" % (name, preset) for preset in presets],
-        deps = ["//plotting:crossover_lib"] + (["//plotting:" + check] if check else []),
+        data = ["//benchmarks:sweep"] + (["//benchmarks:inventory"] if inventory else []) +
+               ["presets/%s/%s.flags" % (name, preset) for preset in presets],
+        deps = [
+            "//plotting:attention_lib",
+            "//plotting:crossover_lib",
+        ] + (["//plotting:" + check] if check else []),
     )

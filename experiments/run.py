@@ -12,12 +12,15 @@ import signal
 import subprocess
 import sys
 
-from plotting import crossover, results
+from plotting import attention, crossover, results
 
 _HERE = pathlib.Path(__file__).parent
 _SWEEP = _HERE.parent / "benchmarks" / "sweep"
+_INVENTORY = _HERE.parent / "benchmarks" / "inventory"
 _PRESETS = _HERE / "presets"
 _USAGE = 2
+# What draws an experiment's results; the rest as `crossover`.
+_DRAW = {"attention": attention.draw_all}
 
 
 def _preset(experiment, value):
@@ -91,13 +94,15 @@ def main(argv):
     if code not in (0, 1) or not pathlib.Path(directory, "results.csv").is_file():
         return code  # --list, --help, or nothing that could be drawn.
     try:
-        paths = crossover.draw_all(directory)
+        if _INVENTORY.exists():
+            subprocess.run([_INVENTORY, directory], check=True)
+        paths = _DRAW.get(experiment, crossover.draw_all)(directory)
         if "--check" in taken:
             check = importlib.import_module("plotting." + taken["--check"])
             checked, words = check.check(directory)
             paths = checked + paths  # The report stays the last.
             print(words)
-    except (results.ResultsError, OSError) as error:
+    except (results.ResultsError, OSError, subprocess.CalledProcessError) as error:
         print(f"{experiment}: the rows are written, the plots are not: {error}", file=sys.stderr)
         return code or 1
     print(f"{len(paths)} tables and plots; open {paths[-1]}")

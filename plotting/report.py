@@ -2,6 +2,7 @@
 
 import base64
 import collections
+import dataclasses
 import html
 import os
 import statistics
@@ -26,21 +27,39 @@ _CLASSES = {claims.HOLDS: "holds", claims.CONSTANT: "constant",
 _IMAGE_TYPES = (("svg", "image/svg+xml"), ("png", "image/png"))
 
 
-def write(results, palette, drawn, tables, path):
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """What a family's report has of its own."""
+
+    title: str  # After the experiment's name.
+    answer: tuple  # Sentences.
+    verdicts: tuple
+    sections: tuple  # (name, title) of the figures' sections, in order.
+    redraw: str  # The program that makes the report anew.
+
+
+def linear_page(results, palette):
+    return Page("when a tensor-train layer saves memory and time, and when it costs more",
+                tuple(answer(results, palette)), claims.judge(results), _SECTIONS,
+                "//plotting:crossover")
+
+
+def write(results, palette, drawn, tables, path, page=None):
+    page = page or linear_page(results, palette)
     template = os.path.join(os.path.dirname(__file__), "report.html.tmpl")
     with open(template, encoding="utf-8") as file:
-        page = string.Template(file.read())
-    sections = [("claims", "Claims and verdicts", _claims(results)),
-                *_figure_sections(results, drawn),
+        frame = string.Template(file.read())
+    sections = [("claims", "Claims and verdicts", _claims(page.verdicts)),
+                *_figure_sections(results, drawn, page.sections),
                 ("tables", "Tables", _tables(tables)),
-                ("machine", "Machine, warnings and how to reproduce", _machine(results))]
+                ("machine", "Machine, warnings and how to reproduce",
+                 _machine(results, page.redraw))]
     experiment = results.run.get("experiment") or next(
         (row.experiment for row in results.rows if row.experiment), "run")
-    text = page.substitute(
-        title=_escape(f"ttbench {experiment}: when a tensor-train layer saves memory "
-                      "and time, and when it costs more"),
+    text = frame.substitute(
+        title=_escape(f"ttbench {experiment}: {page.title}"),
         subtitle=_escape(_subtitle(results)), mismatches=_mismatches(results),
-        answer="".join(f"<p>{_escape(line)}</p>" for line in answer(results, palette)),
+        answer="".join(f"<p>{_escape(line)}</p>" for line in page.answer),
         model=_model(results), page_width=f"{style.PAGE_IN * 1.3:.2f}in",
         column_width=f"{style.COLUMN_IN * 1.3:.2f}in",
         contents="".join(f'<a href="#{name}">{_escape(title)}</a>'
@@ -197,20 +216,20 @@ def _model(results):
             f"{rest}</div>")
 
 
-def _claims(results):
+def _claims(verdicts):
     rows = "".join(
         f"<tr><td>{v.id}</td><td>{_escape(v.claim)}</td>"
         f'<td class="verdict {_CLASSES[v.verdict]}">{_escape(v.verdict)}</td>'
         f'<td>{_escape(v.evidence)}<div class="rule">Rule: {_escape(v.rule)}</div></td></tr>'
-        for v in claims.judge(results))
+        for v in verdicts)
     return ('<div class="wide"><table><thead><tr><th></th><th>what is claimed</th>'
             "<th>verdict</th><th>what the rows of this run say</th></tr></thead>"
             f"<tbody>{rows}</tbody></table></div>")
 
 
-def _figure_sections(results, drawn):
+def _figure_sections(results, drawn, wanted):
     sections = []
-    for name, title in _SECTIONS:
+    for name, title in wanted:
         figures = [figure for figure in drawn if figure.section == name]
         if figures:
             sections.append((name, title,
@@ -293,7 +312,7 @@ def _tables(tables):
     return "\n".join(parts)
 
 
-def _machine(results):
+def _machine(results, redraw):
     run = results.run
     machine = run.get("machine") or {}
     facts = [("CPU", machine.get("cpu_model")),
@@ -319,7 +338,7 @@ def _machine(results):
     if warnings:
         parts.append("<h3>Warnings and notes</h3><ul>" + "".join(
             f"<li>{_escape(str(warning))}</li>" for warning in warnings) + "</ul>")
-    if not results.has_crossover_file:
+    if not results.has_crossover_file and any(map(analysis.is_ranked, results.rows)):
         parts.append('<p class="note">This run has no crossover.csv: crossovers are told '
                      "from the cells, as ranges.</p>")
     if not run.get("bandwidth_gb_per_s") and any(row.gflops for row in results.rows):
@@ -332,14 +351,14 @@ def _machine(results):
                      + (f", at revision <code>{_escape(str(revision))}</code>"
                         if revision else "") + ":</p>"
                      f"<pre>{_escape(_plain(run['command']))}</pre>")
-    example = next((row for row in results.rows if row.repro and row.ok
-                    and analysis.is_ranked(row)), None)
+    examples = [row for row in results.rows if row.repro and row.ok and not row.baseline]
+    example = next(filter(analysis.is_ranked, examples), examples[0] if examples else None)
     if example:
         parts.append(f"<p>One cell, here <code>{_escape(example.cell)}</code> (the column "
                      "repro has the command of each):</p>"
                      f"<pre>{_escape(example.repro)}</pre>")
     parts.append("<p>This page and the plots, from the rows alone:</p>"
-                 "<pre>bazel run //plotting:crossover -- DIRECTORY</pre>")
+                 f"<pre>bazel run {redraw} -- DIRECTORY</pre>")
     return "\n".join(parts)
 
 

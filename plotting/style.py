@@ -66,6 +66,21 @@ _KNOWN = {
     "fused-panel": ("#7FC97F", "D", "--", "U"),
     "auto": ("#00583F", "H", "--", "A"),
 }
+ATTENTION = {
+    "prealloc-mm": (BLACK, "o", "-", "M"),
+    "clones": (VERMILION, "v", "-", "C"),
+    "clones-reuse": ("#8A3F6B", "X", "--", "R"),
+    "prealloc-all": (BLUE, "^", "-", "P"),
+    "prealloc-proven": (SKY, "<", "--", "V"),
+    "autograd": (GREEN, "*", "-", "G"),
+    "batched": ("#00583F", "H", "--", "B"),
+    "sdpa": (ORANGE, "d", "-", "S"),
+    "sdpa-batched": ("#9A6A00", "p", "--", "T"),
+    "additive": (PURPLE, "P", "-", "D"),
+    "additive-checkpointed": (GREY, "s", "--", "K"),
+    "fused-additive": ("#7FC97F", "D", "-", "F"),
+    "fused-additive-batched": (YELLOW, "h", "--", "U"),
+}
 _OTHER = [(color, marker, dash)
           for dash in ("-.", ":", "--")
           for color, marker in zip(
@@ -74,18 +89,19 @@ _OTHER = [(color, marker, dash)
 
 
 class Palette:
-    """Looks of the variants in one run: known names first, others in a cycle."""
+    """Looks of the variants in one run: a family's known names first, others in a cycle."""
 
-    def __init__(self, variants):
-        known = list(_KNOWN)
+    def __init__(self, variants, looks=None):
+        looks = _KNOWN if looks is None else looks
+        known = list(looks)
         self.order = sorted(set(variants), key=lambda name: (
-            known.index(name) if name in _KNOWN else len(known), name))
+            known.index(name) if name in looks else len(known), name))
         self._looks = {}
-        used = {_KNOWN[name][3] for name in self.order if name in _KNOWN}
+        used = {looks[name][3] for name in self.order if name in looks}
         others = 0
         for name in self.order:
-            if name in _KNOWN:
-                self._looks[name] = _KNOWN[name]
+            if name in looks:
+                self._looks[name] = looks[name]
                 continue
             spare = [c for c in name.upper() + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                      "abcdefghijklmnopqrstuvwxyz0123456789"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <queue>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -13,14 +13,25 @@
 
 namespace ttbench::cost {
 
-// One step of the backward pass. Every node has one output, and one consumer of that output.
+// One step of the backward pass.
 struct Node {
+  struct Edge {
+    std::shared_ptr<Node> node;
+    int64_t output_nr;  // The output of that node which is this one's input.
+  };
+  // As Tape::Backward, from the gradients of all outputs.
+  using Function = std::function<std::vector<Tensor>(std::vector<Tensor>& grads,
+                                                     const std::vector<Tensor>& saved)>;
+
   int64_t sequence = 0;
   std::string name;  // Of the output, for naming its gradient.
-  std::vector<std::shared_ptr<Node>> inputs;
+  int64_t outputs = 1;
+  std::vector<Edge> inputs;
   std::vector<Tensor> saved;
-  Tape::Backward backward;
-  bool consumed = false;
+  Function backward;
+  // While the engine runs: gradients that have arrived, and how many have yet to.
+  std::vector<Tensor> arrived;
+  int64_t expected = 0;
   // Of a leaf: the layout its gradient must have.
   bool is_leaf = false;
   Sizes leaf_sizes, leaf_strides;
@@ -167,6 +178,11 @@ Tensor Tape::Gradient(const Tensor& leaf) const {
   return Tensor();
 }
 
+void Tape::SetGradient(const Tensor& leaf, Tensor gradient) {
+  ClearGradient(leaf);
+  gradients_.emplace_back(leaf.grad_fn_.get(), std::move(gradient));
+}
+
 void Tape::ClearGradient(const Tensor& leaf) {
   gradients_.erase(
       std::remove_if(gradients_.begin(), gradients_.end(),
@@ -180,6 +196,7 @@ Tensor Tape::View(const Tensor& a, Sizes sizes, Sizes strides) {
   view.sizes_ = std::move(sizes);
   view.strides_ = std::move(strides);
   view.element_bytes_ = a.element_bytes_;
+  view.is_view_ = true;
   return view;
 }
 
@@ -191,13 +208,13 @@ void Tape::Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Te
   node->name = out->name();
   for (const Tensor& input : inputs) {
     if (!input.grad_fn_) throw std::logic_error("cost tape: an input without gradient");
-    if (input.grad_fn_->consumed)
-      throw std::logic_error("cost tape: " + input.name() + " is used twice");
-    input.grad_fn_->consumed = true;
-    node->inputs.push_back(input.grad_fn_);
+    node->inputs.push_back({input.grad_fn_, input.output_nr_});
   }
   node->saved = std::move(saved);
-  node->backward = std::move(backward);
+  node->backward = [backward = std::move(backward)](std::vector<Tensor>& grads,
+                                                    const std::vector<Tensor>& saved) {
+    return backward(grads.front(), saved);
+  };
   out->grad_fn_ = std::move(node);
 }
 
@@ -288,7 +305,7 @@ Tensor Tape::SumTo(const Tensor& grad, const Sizes& sizes, const std::string& na
   return dims.empty() ? grad : Sum(grad, dims, name);
 }
 
-Tensor Tape::Mul(const Tensor& a, const Tensor& b, const std::string& name) {
+Tensor Tape::Elementwise(const Tensor& a, const Tensor& b, const std::string& name) {
   Sizes sizes(a.sizes_.size());
   std::vector<Sizes> strides{a.strides_, b.strides_};
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -297,7 +314,11 @@ Tensor Tape::Mul(const Tensor& a, const Tensor& b, const std::string& name) {
     if (b.sizes_[i] != sizes[i]) strides[1][i] = 0;
   }
   Sizes order = ElementwiseOrder(sizes, strides);
-  Tensor out = New(name, std::move(sizes), order, a.element_bytes_);
+  return New(name, std::move(sizes), order, a.element_bytes_);
+}
+
+Tensor Tape::Mul(const Tensor& a, const Tensor& b, const std::string& name) {
+  Tensor out = Elementwise(a, b, name);
   AddFlops(out.numel());
   Record(&out, {a, b}, {a.Detach(), b.Detach()},
          [this](const Tensor& grad, const std::vector<Tensor>& saved) {
@@ -308,6 +329,65 @@ Tensor Tape::Mul(const Tensor& a, const Tensor& b, const std::string& name) {
            return std::vector<Tensor>{std::move(grad_a), std::move(grad_b)};
          });
   return out;
+}
+
+Tensor Tape::Add(const Tensor& a, const Tensor& b, const std::string& name) {
+  Tensor out = Elementwise(a, b, name);
+  Record(&out, {a, b}, {},
+         [this, a_sizes = a.sizes_, b_sizes = b.sizes_, a_name = a.name(), b_name = b.name()](
+             const Tensor& grad, const std::vector<Tensor>&) {
+           Tensor grad_a = SumTo(grad, a_sizes, "d(" + a_name + ")");
+           Tensor grad_b = SumTo(grad, b_sizes, "d(" + b_name + ")");
+           return std::vector<Tensor>{std::move(grad_a), std::move(grad_b)};
+         });
+  return out;
+}
+
+Tensor Tape::Like(const Tensor& a, const std::string& name) {
+  return New(name, a.sizes_, ElementwiseOrder(a.sizes_, {a.strides_}), a.element_bytes_);
+}
+
+Tensor Tape::SavingResult(const Tensor& a, const std::string& name) {
+  Tensor out = Like(a, name);
+  Record(&out, {a}, {out.Detach()}, [this](const Tensor& grad, const std::vector<Tensor>& saved) {
+    return std::vector<Tensor>{Elementwise(grad, saved[0], "d(" + saved[0].name() + "'s input)")};
+  });
+  return out;
+}
+
+Tensor Tape::Tanh(const Tensor& a, const std::string& name) { return SavingResult(a, name); }
+Tensor Tape::Sigmoid(const Tensor& a, const std::string& name) { return SavingResult(a, name); }
+Tensor Tape::Softmax(const Tensor& a, const std::string& name) { return SavingResult(a, name); }
+
+Tensor Tape::Cat(const Tensor& a, const Tensor& b, const std::string& name) {
+  Sizes sizes = a.sizes_;
+  sizes.back() += b.sizes_.back();
+  Tensor out = Empty(name, std::move(sizes));
+  Record(&out, {a, b}, {},
+         [this, a_sizes = a.sizes_, b_sizes = b.sizes_](const Tensor& grad,
+                                                        const std::vector<Tensor>&) {
+           return std::vector<Tensor>{View(grad, a_sizes, grad.strides_),
+                                      View(grad, b_sizes, grad.strides_)};
+         });
+  return out;
+}
+
+std::vector<Tensor> Tape::Chunk(const Tensor& a, int64_t parts) {
+  Sizes sizes = a.sizes_;
+  sizes.back() /= parts;
+  std::vector<Tensor> chunks(parts, View(a, sizes, a.strides_));
+  if (!recording_) return chunks;
+  Record(&chunks.front(), {a}, {}, nullptr);
+  Node& node = *chunks.front().grad_fn_;
+  node.outputs = parts;
+  node.backward = [this, back = a.sizes_](std::vector<Tensor>& grads, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{Empty(grads.front().name() + " and others, joined", back)};
+  };
+  for (int64_t i = 0; i < parts; ++i) {
+    chunks[i].grad_fn_ = chunks.front().grad_fn_;
+    chunks[i].output_nr_ = i;
+  }
+  return chunks;
 }
 
 Tensor Tape::Mm(const Tensor& a, const Tensor& b, const std::string& name) {
@@ -324,18 +404,34 @@ Tensor Tape::Mm(const Tensor& a, const Tensor& b, const std::string& name) {
   }
   Record(&out, {a, b}, {a.Detach(), b.Detach()},
          [this](const Tensor& grad, const std::vector<Tensor>& saved) {
-           const Tensor& a = saved[0];
-           const Tensor& b = saved[1];
-           auto column_major = [](const Tensor& t) {
-             return t.strides_[0] == 1 && t.strides_[1] == t.sizes_[0];
-           };
-           // An operand stored by columns gets its gradient by columns.
-           const std::string da = "d(" + a.name() + ")", db = "d(" + b.name() + ")";
-           Tensor grad_b =
-               column_major(b) ? Transpose(Mm(Transpose(grad), a, db)) : Mm(Transpose(a), grad, db);
-           Tensor grad_a =
-               column_major(a) ? Transpose(Mm(b, Transpose(grad), da)) : Mm(grad, Transpose(b), da);
-           return std::vector<Tensor>{std::move(grad_a), std::move(grad_b)};
+           return MmBackward(grad, saved[0], saved[1]);
+         });
+  return out;
+}
+
+std::vector<Tensor> Tape::MmBackward(const Tensor& grad, const Tensor& a, const Tensor& b) {
+  auto column_major = [](const Tensor& t) {
+    return t.strides_[0] == 1 && t.strides_[1] == t.sizes_[0];
+  };
+  // An operand stored by columns gets its gradient by columns.
+  const std::string da = "d(" + a.name() + ")", db = "d(" + b.name() + ")";
+  Tensor grad_b =
+      column_major(b) ? Transpose(Mm(Transpose(grad), a, db)) : Mm(Transpose(a), grad, db);
+  Tensor grad_a =
+      column_major(a) ? Transpose(Mm(b, Transpose(grad), da)) : Mm(grad, Transpose(b), da);
+  return {std::move(grad_a), std::move(grad_b)};
+}
+
+Tensor Tape::Addmm(const Tensor& bias, const Tensor& a, const Tensor& b, const std::string& name) {
+  const bool recording = std::exchange(recording_, false);
+  Tensor out = Mm(a, b, name);
+  recording_ = recording;
+  Record(&out, {bias, a, b}, {a.Detach(), b.Detach()},
+         [this, bias_name = bias.name()](const Tensor& grad, const std::vector<Tensor>& saved) {
+           std::vector<Tensor> grads = MmBackward(grad, saved[0], saved[1]);
+           Tensor sum = Empty("d(" + bias_name + ")", {grad.size(1)});
+           grads.insert(grads.begin(), std::move(sum));
+           return grads;
          });
   return out;
 }
@@ -548,43 +644,66 @@ Tensor Tape::Custom(const std::vector<Tensor>& inputs, const std::vector<Tensor>
   return out;
 }
 
-void Tape::RunBackward(const Tensor& y, const Tensor& dy) {
+void Tape::RunBackward(const std::vector<Tensor>& y, const std::vector<Tensor>& dy) {
   const bool recording = std::exchange(recording_, false);
-  struct Task {
-    std::shared_ptr<Node> node;
-    Tensor grad;
+  // How many gradients each node waits for.
+  std::vector<Node*> stack;
+  std::set<Node*> seen;
+  auto expect = [&](Node* node) {
+    ++node->expected;
+    if (seen.insert(node).second) {
+      node->arrived.resize(node->outputs);
+      stack.push_back(node);
+    }
   };
-  auto runs_later = [](const Task& a, const Task& b) {
-    return a.node->sequence < b.node->sequence;
+  for (const Tensor& root : y) expect(root.grad_fn_.get());
+  while (!stack.empty()) {
+    const Node* node = stack.back();
+    stack.pop_back();
+    for (const Node::Edge& edge : node->inputs) expect(edge.node.get());
+  }
+
+  auto runs_later = [](const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) {
+    return a->sequence < b->sequence;
   };
-  std::vector<Task> ready{{y.grad_fn_, dy}};
+  std::vector<std::shared_ptr<Node>> ready;
+  auto arrive = [&](const std::shared_ptr<Node>& node, int64_t output_nr, Tensor grad) {
+    Tensor& sum = node->arrived[output_nr];
+    if (!sum.defined()) {
+      sum = std::move(grad);
+    } else if (sum.buffer_.use_count() > 1 || sum.is_view_) {
+      sum = Elementwise(sum, grad, "sum of d(" + node->name + ")");
+    }
+    if (--node->expected > 0) return;
+    ready.push_back(node);
+    std::push_heap(ready.begin(), ready.end(), runs_later);
+  };
+  for (size_t i = 0; i < y.size(); ++i) arrive(y[i].grad_fn_, y[i].output_nr_, dy[i]);
   while (!ready.empty()) {
     std::pop_heap(ready.begin(), ready.end(), runs_later);
-    Task task = std::move(ready.back());
+    const std::shared_ptr<Node> node = std::move(ready.back());
     ready.pop_back();
-    Node& node = *task.node;
-    node.consumed = false;
-    if (node.is_leaf) {
-      Tensor grad = std::move(task.grad);
+    std::vector<Tensor> arrived = std::exchange(node->arrived, {});
+    if (node->is_leaf) {
+      Tensor grad = std::move(arrived.front());
       // The gradient layout contract: kept as it is only if laid out as the leaf, and not shared
       // with the caller's dy.
       bool keep = true;
-      for (size_t i = 0; i < node.leaf_sizes.size(); ++i) {
-        if (node.leaf_sizes[i] == 1 ? grad.strides_[i] == 0
-                                    : grad.strides_[i] != node.leaf_strides[i]) {
+      for (size_t i = 0; i < node->leaf_sizes.size(); ++i) {
+        if (node->leaf_sizes[i] == 1 ? grad.strides_[i] == 0
+                                     : grad.strides_[i] != node->leaf_strides[i]) {
           keep = false;
         }
       }
-      if (!keep) grad = Copy(grad, node.leaf_sizes, "gradient of " + node.name);
-      gradients_.emplace_back(&node, std::move(grad));
+      if (!keep) grad = Copy(grad, node->leaf_sizes, "gradient of " + node->name);
+      gradients_.emplace_back(node.get(), std::move(grad));
       continue;
     }
-    std::vector<Tensor> grads = node.backward(task.grad, node.saved);
-    task.grad = Tensor();
-    node.saved.clear();
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      ready.push_back({node.inputs[i], std::move(grads[i])});
-      std::push_heap(ready.begin(), ready.end(), runs_later);
+    std::vector<Tensor> grads = node->backward(arrived, node->saved);
+    arrived.clear();
+    node->saved.clear();
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      arrive(node->inputs[i].node, node->inputs[i].output_nr, std::move(grads[i]));
     }
   }
   recording_ = recording;

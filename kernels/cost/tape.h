@@ -3,9 +3,10 @@
 //
 // Modelled, from LibTorch 2.11: which reshapes are views and which copy; what each operator's node
 // saves; the order in which the engine runs nodes (latest created first); that a node's incoming
-// gradient dies before its saved tensors do; that a leaf's gradient is copied unless its strides
-// are the leaf's (the gradient layout contract). Every tensor is used at most once, so gradients
-// never meet; a tensor used twice throws std::logic_error.
+// gradient dies before its saved tensors do; that gradients of a tensor used more than once meet
+// where they arrive, the first taking the others in unless someone else sees its storage (that of a
+// view does what it is a view of); that a leaf's gradient is copied unless its strides are the
+// leaf's (the gradient layout contract).
 //
 // A model written on the tape is a program beside the variant's own, with the same lifetimes: a
 // Tensor here keeps its buffer alive exactly as an at::Tensor does.
@@ -48,6 +49,8 @@ class Tensor {
   Sizes sizes_, strides_;
   int64_t element_bytes_ = 0;
   std::shared_ptr<Node> grad_fn_;  // For a leaf: the node that accumulates its gradient.
+  int64_t output_nr_ = 0;          // Which of the node's outputs it is.
+  bool is_view_ = false;           // LibTorch keeps the tensor alive that it is a view of.
 };
 
 class Tape {
@@ -65,6 +68,8 @@ class Tape {
   Tensor Leaf(std::string name, Sizes sizes);
   // The leaf's gradient after Backward(); undefined before.
   Tensor Gradient(const Tensor& leaf) const;
+  // For gradients that no engine computes.
+  void SetGradient(const Tensor& leaf, Tensor gradient);
   void ClearGradient(const Tensor& leaf);
   void ClearGradients() { gradients_.clear(); }
 
@@ -86,6 +91,33 @@ class Tape {
   Tensor Einsum(const std::vector<std::string>& labels, const std::string& out_labels,
                 std::vector<Tensor> operands, const std::vector<std::string>& names);
 
+  Tensor Add(const Tensor& a, const Tensor& b, const std::string& name);  // Broadcasting.
+  // bias [n] + a b; at::linear(x, w, bias) is Addmm(bias, x, Transpose(w)).
+  Tensor Addmm(const Tensor& bias, const Tensor& a, const Tensor& b, const std::string& name);
+  Tensor Tanh(const Tensor& a, const std::string& name);
+  Tensor Sigmoid(const Tensor& a, const std::string& name);
+  Tensor Softmax(const Tensor& a, const std::string& name);  // Over the last dimension.
+  Tensor Cat(const Tensor& a, const Tensor& b, const std::string& name);  // Along the last.
+  // Views of equal parts along the last dimension.
+  std::vector<Tensor> Chunk(const Tensor& a, int64_t parts);
+  // A new tensor by an operator that records nothing: for bodies of Custom().
+  Tensor Like(const Tensor& a, const std::string& name);
+
+  // Nothing is recorded while one lives.
+  class NoGrad {
+   public:
+    explicit NoGrad(Tape* tape) : tape_(tape), recording_(tape->recording_) {
+      tape->recording_ = false;
+    }
+    ~NoGrad() { tape_->recording_ = recording_; }
+    NoGrad(const NoGrad&) = delete;
+    NoGrad& operator=(const NoGrad&) = delete;
+
+   private:
+    Tape* tape_;
+    bool recording_;
+  };
+
   // A torch::autograd::Function: `forward` runs without recording and returns the output; `saved`
   // is kept until the node has run; `backward` maps the output's gradient and what was saved to the
   // inputs' gradients, and must capture no tensors.
@@ -95,7 +127,8 @@ class Tape {
                 const std::function<Tensor()>& forward, Backward backward);
 
   // Runs the engine from y with gradient dy, and keeps the leaves' gradients.
-  void RunBackward(const Tensor& y, const Tensor& dy);
+  void RunBackward(const Tensor& y, const Tensor& dy) { RunBackward({y}, std::vector<Tensor>{dy}); }
+  void RunBackward(const std::vector<Tensor>& y, const std::vector<Tensor>& dy);
 
   int64_t threads() const { return threads_; }
   int64_t element_bytes() const { return element_bytes_; }
@@ -115,6 +148,10 @@ class Tape {
   // Attaches a node that maps the gradient of `out` to those of `inputs`.
   void Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Tensor> saved,
               Backward backward);
+  std::vector<Tensor> MmBackward(const Tensor& grad, const Tensor& a, const Tensor& b);
+  // Elementwise functions whose node saves the result and makes a gradient of its size.
+  Tensor SavingResult(const Tensor& a, const std::string& name);
+  Tensor Elementwise(const Tensor& a, const Tensor& b, const std::string& name);
   Tensor SumTo(const Tensor& grad, const Sizes& sizes, const std::string& name);
   // What at::tensordot does where nothing but the contracted dimensions is left: at::dot of
   // contiguous operands; a product and its sum of others.

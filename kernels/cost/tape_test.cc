@@ -289,13 +289,55 @@ TEST(TapeTest, HoldsWhatACustomFunctionSavesAndNothingElse) {
   EXPECT_EQ(tape.Gradient(weight).sizes(), weight.sizes());
 }
 
-TEST(TapeTest, RefusesATensorUsedTwice) {
+// Gradients that meet are added up in the first; a leaf used three times has one gradient, and at
+// most one more in flight.
+TEST(TapeTest, GradientsMeetInTheFirst) {
   Ledger ledger;
   Tape tape(&ledger, 4, /*with_grad=*/true);
-  const Tensor x = tape.Leaf("x", {5, 5}), weight = tape.Leaf("weight", {5, 5});
-  const Tensor y = tape.Mm(x, weight, "y");
-  EXPECT_THROW(tape.Transpose(x), std::logic_error);
-  EXPECT_THROW(tape.Mm(y, y, "square"), std::logic_error);
+  const Tensor x = tape.Leaf("x", {5, 7}), weight = tape.Leaf("weight", {7, 3});
+  const int64_t base_bytes = ledger.live_bytes();
+  std::vector<Tensor> y, dy;
+  for (int step = 0; step < 3; ++step) {
+    y.push_back(tape.Mm(x, weight, "y"));
+    dy.push_back(tape.Empty("dy", {5, 3}));
+  }
+  const int64_t before_bytes = ledger.live_bytes();
+  ledger.ResetPeak();
+  tape.RunBackward(y, dy);
+  EXPECT_EQ(ledger.peak_bytes(), before_bytes + 2 * (5 * 7 + 7 * 3) * 4);
+  y.clear();
+  dy.clear();
+  EXPECT_EQ(ledger.live_bytes(), base_bytes + (5 * 7 + 7 * 3) * 4);
+}
+
+// Views are no place to add to: the gradients of a concatenation are views of one tensor.
+TEST(TapeTest, AViewTakesNothingIn) {
+  Ledger ledger;
+  Tape tape(&ledger, 4, /*with_grad=*/true);
+  const Tensor x = tape.Leaf("x", {5, 7}), z = tape.Leaf("z", {5, 2});
+  const Tensor other = tape.Tanh(x, "other");
+  const Tensor joined = tape.Cat(x, z, "joined");
+  tape.RunBackward({other, joined}, {tape.Empty("dy", {5, 7}), tape.Empty("dy", {5, 9})});
+  EXPECT_EQ(tape.Gradient(x).strides(), x.strides());
+  EXPECT_EQ(tape.Gradient(z).strides(), z.strides());
+  EXPECT_EQ(tape.Gradient(x).name(), "sum of d(x)");
+  EXPECT_EQ(tape.Gradient(z).name(), "gradient of z");
+}
+
+TEST(TapeTest, ChunksShareOneNode) {
+  Ledger ledger;
+  Tape tape(&ledger, 4, /*with_grad=*/true);
+  const Tensor x = tape.Leaf("x", {5, 8});
+  std::vector<Tensor> y;
+  std::vector<Tensor> dy;
+  for (const Tensor& part : tape.Chunk(x, 4)) {
+    EXPECT_EQ(part.sizes(), (Sizes{5, 2}));
+    EXPECT_EQ(part.strides(), (Sizes{8, 1}));
+    y.push_back(tape.Tanh(part, "y"));
+    dy.push_back(tape.Empty("dy", {5, 2}));
+  }
+  tape.RunBackward(y, dy);
+  EXPECT_EQ(tape.Gradient(x).sizes(), x.sizes());
 }
 
 TEST(TapeTest, RefusesSizesThatDoNotFit) {

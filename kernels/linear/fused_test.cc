@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/linear_workload.h"
 #include "benchmarks/memory_pass.h"
 #include "benchmarks/reference.h"
+#include "kernels/cost/linear_cost.h"
 #include "kernels/tt_linear.h"
 #include "kernels/variant.h"
 
@@ -47,7 +49,8 @@ TEST_P(FusedTest, BytesAreTheModelsAndResultsRightOnAnyNumberOfThreads) {
           SCOPED_TRACE(shape.modes_name() + " b" + std::to_string(batch) + " " + Name(dtype) +
                        " t" + std::to_string(threads));
           const LinearReference reference = MakeReference(problem, kSeed);
-          const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0, &reference);
+          const MeasuredMemory measured =
+              MeasureMemory(LinearWorkload(variant(), problem), kSeed, 0, &reference);
           EXPECT_EQ(CompareWithModel(measured, PredictLinearCost(variant(), problem)), "");
           EXPECT_LE(measured.max_relative_error, Tolerance(shape, dtype));
         }
@@ -64,8 +67,9 @@ TEST_P(FusedTest, BytesAreTheModelsAndResultsRightForManyRowsOfBFloat16) {
       const LinearProblem problem{shape, 700, Phase::kTrain, DType::kBFloat16, threads};
       ASSERT_EQ(variant().WhyUnsupported(problem), "");
       EXPECT_EQ(variant().WhyPeaksUnmodelled(problem), "");
-      const LinearReference reference = MakeReference(problem, kSeed);
-      const MeasuredMemory measured = MeasureMemory(variant(), problem, kSeed, 0, &reference);
+      const LinearWorkload workload(variant(), problem);
+      const auto reference = workload.MakeReference(kSeed);
+      const MeasuredMemory measured = MeasureMemory(workload, kSeed, 0, reference.get());
       EXPECT_EQ(CompareWithModel(measured, PredictLinearCost(variant(), problem)), "");
       EXPECT_LE(measured.max_relative_error, Tolerance(problem));
     }

@@ -1,0 +1,43 @@
+#include "benchmarks/workload.h"
+
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+
+namespace ttbench {
+
+struct PhaseRun::Optimizer {
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+};
+
+PhaseRun::PhaseRun() = default;
+PhaseRun::~PhaseRun() = default;
+
+void PhaseRun::Prepare(Phase phase) {
+  if (phase == Phase::kInference) return;
+  for (at::Tensor& input : inputs_) input.requires_grad_();
+  for (at::Tensor& parameter : parameters_) parameter.requires_grad_();
+  // The same operations as at any other rate, and the parameters stay as they were.
+  constexpr double kLearningRate = 0;
+  if (phase == Phase::kStepSgd) {
+    optimizer_ = std::make_unique<Optimizer>();
+    optimizer_->optimizer = std::make_unique<torch::optim::SGD>(parameters_, kLearningRate);
+  } else if (phase == Phase::kStepAdam) {
+    optimizer_ = std::make_unique<Optimizer>();
+    optimizer_->optimizer = std::make_unique<torch::optim::Adam>(parameters_, kLearningRate);
+  }
+}
+
+void PhaseRun::Step() {
+  if (optimizer_) optimizer_->optimizer->step();
+}
+
+void PhaseRun::ClearInputGradients() {
+  for (at::Tensor& input : inputs_) input.mutable_grad() = at::Tensor();
+}
+
+void PhaseRun::ClearGradients() {
+  ClearInputGradients();
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
+}
+
+}  // namespace ttbench

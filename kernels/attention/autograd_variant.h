@@ -1,0 +1,156 @@
+// What the variants that run under LibTorch's autograd share: one program for both the computation
+// and its cost model, and the pass around it.
+#pragma once
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention/variant.h"
+
+namespace ttbench {
+
+// Both libraries behind one name: a program runs on at::Tensor, or on the cost model's tape. Names
+// are those of the buffers that an operator allocates. View() is of tensors that can be viewed so.
+struct RealOps {
+  using Tensor = at::Tensor;
+  Tensor View(const Tensor& a, const cost::Sizes& sizes) const { return a.view(sizes); }
+  Tensor Permute(const Tensor& a, const cost::Sizes& order) const { return a.permute(order); }
+  Tensor Mm(const Tensor& a, const Tensor& b, const char*) const { return at::mm(a, b); }
+  Tensor Bmm(const Tensor& a, const Tensor& b, const char*) const { return at::bmm(a, b); }
+  Tensor Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const char*) const {
+    return at::linear(x, w, bias);
+  }
+  Tensor Add(const Tensor& a, const Tensor& b, const char*) const { return at::add(a, b); }
+  Tensor Mul(const Tensor& a, const Tensor& b, const char*) const { return at::mul(a, b); }
+  Tensor Tanh(const Tensor& a, const char*) const { return at::tanh(a); }
+  Tensor Sigmoid(const Tensor& a, const char*) const { return at::sigmoid(a); }
+  Tensor Softmax(const Tensor& a, const char*) const { return at::softmax(a, -1); }
+  Tensor Cat(const Tensor& a, const Tensor& b, const char*) const { return at::cat({a, b}, -1); }
+  std::vector<Tensor> Chunk(const Tensor& a, int64_t parts) const { return a.chunk(parts, -1); }
+};
+
+struct TracedOps {
+  using Tensor = cost::Tensor;
+  cost::Tape* tape;
+  Tensor View(const Tensor& a, const cost::Sizes& sizes) const {
+    return tape->Reshape(a, sizes, "");
+  }
+  Tensor Permute(const Tensor& a, const cost::Sizes& order) const {
+    return tape->Permute(a, order);
+  }
+  Tensor Mm(const Tensor& a, const Tensor& b, const char* name) const {
+    return tape->Mm(a, b, name);
+  }
+  Tensor Bmm(const Tensor& a, const Tensor& b, const char* name) const {
+    return tape->Bmm(a, b, name);
+  }
+  Tensor Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const char* name) const {
+    return tape->Addmm(bias, x, tape->Transpose(w), name);
+  }
+  Tensor Add(const Tensor& a, const Tensor& b, const char* name) const {
+    return tape->Add(a, b, name);
+  }
+  Tensor Mul(const Tensor& a, const Tensor& b, const char* name) const {
+    return tape->Mul(a, b, name);
+  }
+  Tensor Tanh(const Tensor& a, const char* name) const { return tape->Tanh(a, name); }
+  Tensor Sigmoid(const Tensor& a, const char* name) const { return tape->Sigmoid(a, name); }
+  Tensor Softmax(const Tensor& a, const char* name) const { return tape->Softmax(a, name); }
+  Tensor Cat(const Tensor& a, const Tensor& b, const char* name) const {
+    return tape->Cat(a, b, name);
+  }
+  std::vector<Tensor> Chunk(const Tensor& a, int64_t parts) const { return tape->Chunk(a, parts); }
+};
+
+// x W^T for x [.., n] of any number of dimensions.
+template <typename Ops>
+typename Ops::Tensor Project(const Ops& ops, const typename Ops::Tensor& x,
+                             const typename Ops::Tensor& weight, const char* name) {
+  const int64_t in = weight.size(1), out = weight.size(0);
+  if (x.dim() == 2) return ops.Mm(x, ops.Permute(weight, {1, 0}), name);
+  const auto y =
+      ops.Mm(ops.View(x, {x.size(0) * x.size(1), in}), ops.Permute(weight, {1, 0}), name);
+  return ops.View(y, {x.size(0), x.size(1), out});
+}
+
+// tanh(W_c [c; h]), of one step or of all.
+template <typename Ops>
+typename Ops::Tensor AttentionalState(const Ops& ops, const typename Ops::Tensor& c,
+                                      const typename Ops::Tensor& h,
+                                      const typename Ops::Tensor& w_c) {
+  return ops.Tanh(Project(ops, ops.Cat(c, h, "[c; h]"), w_c, "W_c [c; h]"), "y");
+}
+
+// The sum of the context weighted by attn [B, L].
+template <typename Ops>
+typename Ops::Tensor WeightedContext(const Ops& ops, const typename Ops::Tensor& attn,
+                                     const typename Ops::Tensor& context) {
+  const int64_t batch = context.size(0), source_len = context.size(1), hidden = context.size(2);
+  const auto c = ops.Bmm(ops.View(attn, {batch, 1, source_len}), context, "c");
+  return ops.View(c, {batch, hidden});
+}
+
+// Program: Forward(ops, problem, inputs) -> y, for any Ops.
+template <typename Program, typename Ops>
+class AutogradPass : public AttentionPass<typename Ops::Tensor> {
+ public:
+  using Tensor = typename Ops::Tensor;
+  AutogradPass(Program program, Ops ops, const AttentionProblem& problem,
+               AttentionInputs<Tensor> inputs)
+      : program_(std::move(program)), ops_(ops), problem_(problem), inputs_(std::move(inputs)) {}
+
+  std::vector<Tensor> Forward() override { return program_.Forward(ops_, problem_, inputs_); }
+  void Backward(const std::vector<Tensor>& y, const std::vector<Tensor>& dy) override {
+    if constexpr (std::is_same_v<Tensor, at::Tensor>) {
+      torch::autograd::backward(y, dy);
+    } else {
+      ops_.tape->RunBackward(y, dy);
+    }
+  }
+
+ private:
+  Program program_;
+  Ops ops_;
+  AttentionProblem problem_;
+  AttentionInputs<Tensor> inputs_;
+};
+
+template <typename Program>
+class AutogradVariant : public AttentionVariant {
+ public:
+  explicit AutogradVariant(Program program = {}) : program_(std::move(program)) {}
+  std::string name() const override { return program_.name(); }
+  std::string Algorithm(const AttentionProblem& problem) const override {
+    return program_.Algorithm(problem);
+  }
+  bool is_additive() const override { return Program::kIsAdditive; }
+  bool takes_all_steps() const override { return program_.takes_all_steps(); }
+  std::unique_ptr<AttentionPass<at::Tensor>> NewPass(
+      const AttentionProblem& problem, const AttentionInputs<at::Tensor>& inputs) const override {
+    return std::make_unique<AutogradPass<Program, RealOps>>(program_, RealOps{}, problem, inputs);
+  }
+  std::unique_ptr<AttentionPass<cost::Tensor>> NewTracedPass(
+      cost::Tape& tape, const AttentionProblem& problem,
+      const AttentionInputs<cost::Tensor>& inputs) const override {
+    return std::make_unique<AutogradPass<Program, TracedOps>>(program_, TracedOps{&tape}, problem,
+                                                              inputs);
+  }
+
+ private:
+  Program program_;
+};
+
+}  // namespace ttbench
