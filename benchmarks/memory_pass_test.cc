@@ -110,7 +110,7 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnRandomLayers) {
   auto between = [&](int64_t least, int64_t most) {
     return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
   };
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 30; ++i) {
     const int64_t cores = between(2, 6), largest = cores <= 3 ? 9 : 4;
     Modes in(cores), out(cores);
     for (int64_t k = 0; k < cores; ++k) {
@@ -120,7 +120,7 @@ TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnRandomLayers) {
     // Clipped where the modes allow less, so that ranks differ.
     const int64_t rank = between(1, 12);
     const Phase phase = between(0, 3) == 0 ? Phase::kInference : Phase::kTrain;
-    const LinearProblem problem{TtShape::Uniform(in, out, rank), between(1, 100), phase,
+    const LinearProblem problem{TtShape::Uniform(in, out, rank), between(1, 40), phase,
                                 kDTypes[between(0, kDTypes.size() - 1)],
                                 std::array<int64_t, 4>{1, 2, 3, 8}[between(0, 3)]};
     if (!variant().WhyUnsupported(problem).empty()) continue;
