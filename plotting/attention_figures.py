@@ -71,14 +71,24 @@ def rows_of(results, *, phase="train", layers=None):
 
 
 def thread_rows(results, dtype="float32"):
-    """The rows of the size with most variants, among those the largest: the thread's."""
+    """The rows of the largest size at which nearly all variants ran: the thread's."""
     groups = collections.defaultdict(list)
     for row in rows_of(results, layers=0):
         if row.dtype == dtype and row.ok:
             groups[size(row)].append(row)
     if not groups:
         return []
-    return max(groups.items(), key=lambda item: (len(item[1]), item[0]))[1]
+    most = max(map(len, groups.values()))
+    return max((group for group in groups.values() if 3 * len(group) >= 2 * most),
+               key=lambda group: (group[0].batch * group[0].source_len * group[0].hidden
+                                  * group[0].target_len))
+
+
+def missing_words(results, rows):
+    """A sentence about the variants that did not end ok at the size of `rows`."""
+    lost = [f"{row.variant} ({row.status})" for row in rows_of(results) if not row.ok
+            and size(row) == size(rows[0]) and row.dtype == rows[0].dtype]
+    return f" Without a figure: {', '.join(sorted(lost))}." if lost else ""
 
 
 def draw(results, palette, out, formats):
@@ -99,7 +109,7 @@ def _over_steps(results, palette, out, formats):
     if len({row.target_len for row in rows}) < 2:
         return []
     variants = palette.sort(row.variant for row in rows)
-    fig, axes = style.grid(1, 1, panel_height=2.9, left=0.6, right=1.75, top=0.2, bottom=0.42,
+    fig, axes = style.grid(1, 1, panel_height=2.9, left=0.6, right=2.05, top=0.2, bottom=0.42,
                            header=0.42)
     ax = axes[0][0]
     ends = []
@@ -112,8 +122,8 @@ def _over_steps(results, palette, out, formats):
         ax.plot(steps, [r.peak_bytes / 1e6 for r in mine], color=palette.color(name),
                 linestyle="none", marker=palette.marker(name), markersize=4.5,
                 markeredgecolor="white", markeredgewidth=0.3)
-        ends.append([mine[-1].peak_bytes / 1e6, name])
-    top = max(value for value, _ in ends) * 1.04
+        ends.append((mine[-1].peak_bytes / 1e6, mine[-1].target_len, name))
+    top = max(value for value, _, _ in ends) * 1.04
     ax.set_ylim(0, top)
     ax.set_xlim(0, max(row.target_len for row in rows) * 1.02)
     ax.set_xlabel("decoder steps T")
@@ -137,20 +147,20 @@ def _label_ends(ax, palette, ends, top):
     apart = top * 0.062
     ends.sort()
     places = []
-    for value, name in ends:
+    for value, steps, name in ends:
         place = max(value, places[-1][0] + apart) if places else value
-        places.append([place, value, name])
+        places.append([place, value, steps, name])
     over = places[-1][0] - top * 0.99 if places else 0
     for place in reversed(range(len(places))):
         limit = top * 0.99 if place == len(places) - 1 else places[place + 1][0] - apart
         if over > 0:
             places[place][0] = min(places[place][0], limit)
     right = ax.get_xlim()[1]
-    for place, value, name in places:
-        ax.annotate(f"{name}  {value:.0f} MB", xy=(right, value), xytext=(right * 1.035, place),
+    for place, value, steps, name in places:
+        ax.annotate(f"{name}  {value:.0f} MB", xy=(steps, value), xytext=(right * 1.06, place),
                     fontsize=7, va="center", color=palette.color(name), annotation_clip=False,
-                    arrowprops={"arrowstyle": "-", "linewidth": 0.5,
-                                "color": palette.color(name), "shrinkA": 1, "shrinkB": 0})
+                    arrowprops={"arrowstyle": "-", "linewidth": 0.5, "relpos": (0, 0.5),
+                                "color": palette.color(name), "shrinkA": 1, "shrinkB": 2})
 
 
 def terms_of(results, rows):
@@ -197,7 +207,8 @@ def _what_the_bytes_are(results, palette, out, formats):
     return [_drawn(fig, out, formats, "attention-bytes", "What the bytes at the peak are",
                    "Every buffer that is alive at the peak, from the cost models, whose sum is the "
                    "measured peak to the byte. The emulated clones hold three tensors of the "
-                   "context's size for each step; none is an output.", "bytes", rows,
+                   "context's size for each step; none is an output."
+                   + missing_words(results, rows), "bytes", rows,
                    ("peak_bytes", "peak_bytes_model", "held_bytes"))]
 
 
@@ -237,8 +248,8 @@ def _ratios(results, palette, out, formats):
                  f"{size_words(rows[0])}, training, {rows[0].conditions.words}")
     return [_drawn(fig, out, formats, "attention-ratios", f"Ratios to {BASELINE}",
                    "Left, peak memory; right, time, measured in turns with the baseline in one "
-                   "process." + ("" if timed else " This run did not measure time."), "ratios",
-                   rows, ("peak_ratio_to_dense", "time_ratio_to_dense", "time_ns", "time_spread"))]
+                   "process." + ("" if timed else " This run did not measure time.")
+                   + missing_words(results, rows), "ratios", rows, ("peak_ratio_to_dense", "time_ratio_to_dense", "time_ns", "time_spread"))]
 
 
 def _over_all(results, palette, out, formats):

@@ -79,7 +79,7 @@ ATTENTION = {
     "additive": (PURPLE, "P", "-", "D"),
     "additive-checkpointed": (GREY, "s", "--", "K"),
     "fused-additive": ("#7FC97F", "D", "-", "F"),
-    "fused-additive-batched": (YELLOW, "h", "--", "U"),
+    "fused-additive-batched": ("#8C8C00", "h", "--", "U"),
 }
 _OTHER = [(color, marker, dash)
           for dash in ("-.", ":", "--")
