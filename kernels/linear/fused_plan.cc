@@ -83,7 +83,10 @@ class CycleModel {
     const int64_t l2 = machine_.l2_bytes;
     // More with all cores at work: they share the next cache.
     if (narrow_) {
-      return slot_bytes > 4 * l2 ? 1.25 : slot_bytes > l2 * 3 / 2 ? 1.13 : slot_bytes > l2 ? 1.03 : 1;
+      return slot_bytes > 4 * l2       ? 1.25
+             : slot_bytes > l2 * 3 / 2 ? 1.13
+             : slot_bytes > l2         ? 1.03
+                                       : 1;
     }
     if (slot_bytes > 6 * l2) return 1.38;
     if (slot_bytes > 2 * l2) return 1.06;
