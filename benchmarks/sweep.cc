@@ -349,7 +349,11 @@ void Sweep::Calibrate() {
         });
     if (!known) layers.push_back(problem);
   }
-  if (layers.empty()) return;
+  if (layers.empty()) {
+    // What an earlier call found changes the plan all the same.
+    if (!MeasuredSpeeds().samples().empty()) Plan();
+    return;
+  }
   CalibrationOptions options;
   options.variants = AutoCandidates;
   options.peak_gflops = peaks_.fma_gflops;
