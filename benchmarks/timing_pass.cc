@@ -1,6 +1,7 @@
 #include "benchmarks/timing_pass.h"
 
 #include <benchmark/benchmark.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -91,6 +92,11 @@ double SpreadOf(const std::vector<double>& samples) {
 
 }  // namespace
 
+void KeepFreedPages() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
 double Quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   const double position = q * static_cast<double>(values.size() - 1);
@@ -102,6 +108,7 @@ double Quantile(std::vector<double> values, double q) {
 Timing TimeWorkload(const Workload& workload, const Workload* baseline, uint64_t seed,
                     const TimingOptions& options) {
   using Clock = std::chrono::steady_clock;
+  KeepFreedPages();
   Side side(workload, seed);
   std::unique_ptr<Side> base;
   if (baseline) base = std::make_unique<Side>(*baseline, seed);

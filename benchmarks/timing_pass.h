@@ -32,12 +32,18 @@ struct Timing {
   std::optional<double> ratio_to_baseline;
 };
 
+// Has malloc keep for this process what is freed, as allocators made for such work do. By default
+// it gives large buffers back to the system, which clears the pages of the next ones: for a large
+// layer 3% to 10% of its time, and much of its noise. Not undone.
+void KeepFreedPages();
+
 // Sorted or not; q in [0, 1], interpolated between the two nearest. Not empty.
 double Quantile(std::vector<double> values, double q);
 
 // Times the workload and, if given, the baseline: a round is one repetition of each, and the order
 // changes from round to round. Set-up is outside the timed region; gradients are allocated anew in
-// every run of the phase, as in training. Throws whatever the variant throws.
+// every run of the phase, as in training, but after KeepFreedPages(). Throws whatever the variant
+// throws.
 Timing TimeWorkload(const Workload& workload, const Workload* baseline, uint64_t seed,
                     const TimingOptions& options);
 

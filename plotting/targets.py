@@ -71,6 +71,7 @@ def judge(results):
     lines += fastest(contests, BEST, [v for v in KERNELS if v in present])
     if analysis.PICKER in present:
         lines += fastest(contests, analysis.PICKER, [analysis.PICKER])
+        lines.append(picks(contests))
     for variant in (*KERNELS, analysis.PICKER):
         if variant in present:
             lines += scaling(rows, variant)
@@ -284,6 +285,25 @@ def fastest(contests, name, candidates):
                        near(against_all), extent(against_all))
     return [*lines, dataclasses.replace(
         everything, verdict="for information" if against_all else UNKNOWN)]
+
+
+def picks(contests):
+    """What the pick costs, by the row of the picked variant itself: free of `auto`'s own noise."""
+    costs = {}
+    for contest in contests:
+        auto = contest.rows.get(analysis.PICKER)
+        pick = auto and auto.algorithm.partition(": ")[0]
+        if pick in contest.ratios:
+            least = min(contest.ratios[name] for name, row in contest.rows.items()
+                        if analysis.is_ranked(row) and name != analysis.PICKER)
+            costs[auto.cell] = contest.ratios[pick] / least
+    line = _line(
+        f"{analysis.PICKER}: time of the variant it picks over the fastest TT form's", "none",
+        costs, lambda cell: costs[cell] <= SLACK,
+        lambda found: (f"at most {style.ratio_text(max(found))}, geometric mean "
+                       f"{style.ratio_text(statistics.geometric_mean(found))}; the fastest itself "
+                       f"in {sum(cost == 1 for cost in found)} of {len(found)}"))
+    return dataclasses.replace(line, verdict="for information" if costs else UNKNOWN)
 
 
 # Strong scaling

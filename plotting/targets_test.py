@@ -153,6 +153,18 @@ def test_auto_is_held_against_the_kernels_too():
     assert not any(line.what.startswith("auto") for line in without)
 
 
+def test_the_cost_of_a_pick_is_told_by_the_row_of_the_picked_variant():
+    def told(pick):
+        rows = [dataclasses.replace(row, algorithm=f"{pick}: in tiles")
+                if row.variant == "auto" else row
+                for row in _contest(0.2, 0.25, 0.9, 0.1, auto=0.3)]
+        return _judge(rows, "auto: time of the variant it picks")
+    right, wrong = told("fused"), told("fused-panel")
+    assert right.verdict == wrong.verdict == "for information"
+    assert right.measured.endswith("the fastest itself in 1 of 1") and "at most 1.00" in right.measured
+    assert "at most 1.25" in wrong.measured and "in 0 of 1" in wrong.measured
+
+
 def test_never_slower_than_the_faster_dense_one_at_half_its_work():
     name = "faster dense one"
     assert _judge(_contest(0.9, 2, 3, 0.9), name).verdict == targets.MET
