@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace ttbench {
 namespace {
@@ -18,7 +19,58 @@ void Narrow(float value, float* to) { *to = value; }
 void Narrow(double value, double* to) { *to = value; }
 void Narrow(float value, BFloat16* to) { UnpackTile(&value, 1, 1, 1, to, 1); }
 
+// For each element of a tensor of the modes, last mode innermost, its place in the tensor with the
+// modes in reverse order.
+std::vector<int32_t> ReversedPlaces(const Modes& modes) {
+  std::vector<int32_t> places = {0};
+  int64_t stride = 1;
+  for (const int64_t mode : modes) {
+    std::vector<int32_t> longer;
+    longer.reserve(places.size() * mode);
+    for (const int32_t place : places) {
+      for (int64_t i = 0; i < mode; ++i) {
+        longer.push_back(place + static_cast<int32_t>(i * stride));
+      }
+    }
+    places = std::move(longer);
+    stride *= mode;
+  }
+  return places;
+}
+
 }  // namespace
+
+// Has memory that is wanted soon brought near, a few lines with each product: a tile is moved in
+// one go, faster than memory follows.
+class Prefetch {
+ public:
+  using Ranges = std::array<std::pair<const void*, int64_t>, 3>;  // Each with its bytes.
+
+  Prefetch() = default;  // Of nothing.
+  Prefetch(const Ranges& ranges, int64_t steps) {
+    int64_t lines = 0;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      next_[i] = static_cast<const char*>(ranges[i].first);
+      end_[i] = next_[i] + ranges[i].second;
+      lines += ranges[i].second / kLine;
+    }
+    lines_per_step_ = lines / std::max<int64_t>(steps, 1) + 1;
+  }
+
+  void Step() {
+    int64_t left = lines_per_step_;
+    for (size_t i = 0; i < next_.size(); ++i) {
+      for (; left > 0 && next_[i] < end_[i]; --left, next_[i] += kLine) {
+        __builtin_prefetch(next_[i], 0, 2);
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  std::array<const char*, 3> next_ = {}, end_ = {};
+  int64_t lines_per_step_ = 0;
+};
 
 template <typename Element>
 FusedKernel<Element>::FusedKernel(const TtShape& shape, const FusedPlan& plan, bool portable)
@@ -52,6 +104,14 @@ typename FusedKernel<Element>::Products FusedKernel<Element>::MakeProducts(int64
   Products products;
   products.chunk = chunk;
   products.block = block;
+  if (plan_.mirrored) {
+    Modes in(order_.in_modes().rbegin(), order_.in_modes().rend());
+    Modes out(order_.out_modes().rbegin(), order_.out_modes().rend());
+    if (backward) in.back() = chunk;
+    out.front() = block;
+    products.x_places = ReversedPlaces(in);
+    products.y_places = ReversedPlaces(out);
+  }
   int64_t outer = chunk;
   for (int64_t k = 1; k < last; ++k) outer *= order_.n(k);
   const int64_t last_rows = order_.left_rank(last) * block, n = order_.n(last);
@@ -138,53 +198,74 @@ void FusedKernel<Element>::ForEachRun(int64_t k, int64_t part, int64_t parts,
 
 template <typename Element>
 template <typename Visit>
-void FusedKernel<Element>::ForEachMirroredRun(const Modes& modes, const Modes& part, int64_t offset,
-                                              const Visit& visit) const {
-  // The first mode of order_ is contiguous in a row, and the last one in a tile.
-  const size_t count = modes.size();
-  std::array<int64_t, kMaxCores> stride, index = {};
-  int64_t product = 1, runs = 1;
-  for (size_t k = 0; k < count; ++k) {
-    stride[k] = product;
-    product *= modes[k];
-    if (k > 0) runs *= part[k];
-  }
-  for (int64_t run = 0; run < runs; ++run) {
-    visit(offset, part[0], run * plan_.samples, runs * plan_.samples);
-    for (size_t k = count - 1; k > 0; --k) {
-      offset += stride[k];
-      if (++index[k] < part[k]) break;
-      offset -= part[k] * stride[k];
-      index[k] = 0;
-    }
-  }
+void FusedKernel<Element>::ForEachRunOfX(int64_t chunk_begin, int64_t chunk,
+                                         const Visit& visit) const {
+  const int64_t in = order_.in_features(), n = order_.n(0);
+  if (!plan_.mirrored || chunk == n) return visit(chunk_begin * (in / n), chunk * (in / n), 0);
+  for (int64_t i = 0; i < in / n; ++i) visit(i * n + chunk_begin, chunk, i * chunk);
 }
 
 template <typename Element>
 template <typename Visit>
-void FusedKernel<Element>::ForEachRunOfX(int64_t begin, int64_t chunk, const Visit& visit) const {
-  if (plan_.mirrored) {
-    Modes part = order_.in_modes();
-    part.front() = chunk;
-    return ForEachMirroredRun(order_.in_modes(), part, begin, visit);
-  }
-  const int64_t row_inputs = order_.in_features() / order_.n(0);
-  visit(begin * row_inputs, chunk * row_inputs, 0, plan_.samples);
-}
-
-template <typename Element>
-template <typename Visit>
-void FusedKernel<Element>::ForEachRunOfY(int64_t begin, int64_t block, const Visit& visit) const {
+void FusedKernel<Element>::ForEachRunOfY(int64_t block_begin, int64_t block,
+                                         const Visit& visit) const {
   const int64_t out = order_.out_features(), m = order_.out_modes().back();
-  if (plan_.mirrored) {
-    Modes part = order_.out_modes();
-    part.back() = block;
-    return ForEachMirroredRun(order_.out_modes(), part, begin * (out / m), visit);
-  }
-  if (plan_.blocks == 1) return visit(0, out, 0, plan_.samples);
-  for (int64_t j = 0; j < out / m; ++j) {
-    visit(j * m + begin, block, j * block * plan_.samples, plan_.samples);
-  }
+  if (plan_.mirrored || block == m) return visit(block_begin * (out / m), block * (out / m), 0);
+  for (int64_t j = 0; j < out / m; ++j) visit(j * m + block_begin, block, j * block);
+}
+
+template <typename Element>
+void FusedKernel<Element>::PackX(const Products& products, const Element* x, int64_t rows,
+                                 int64_t chunk_begin, Real* tile) const {
+  const int64_t in = order_.in_features(), s = plan_.samples;
+  // The forward takes all of x at once.
+  const int64_t chunk = plan_.pass == FusedPass::kForward ? order_.n(0) : products.chunk;
+  ForEachRunOfX(chunk_begin, chunk, [&](int64_t from, int64_t columns, int64_t to) {
+    if (plan_.mirrored) {
+      PackTile(x + from, in, rows, columns, s, products.x_places.data() + to, tile);
+    } else {
+      PackTile(x + from, in, rows, columns, s, tile + to * s);
+    }
+  });
+}
+
+template <typename Element>
+void FusedKernel<Element>::UnpackX(const Products& products, const Real* tile, int64_t rows,
+                                   int64_t chunk_begin, Element* x) const {
+  const int64_t in = order_.in_features(), s = plan_.samples;
+  ForEachRunOfX(chunk_begin, products.chunk, [&](int64_t to, int64_t columns, int64_t from) {
+    if (plan_.mirrored) {
+      UnpackTile(tile, s, products.x_places.data() + from, columns, rows, x + to, in);
+    } else {
+      UnpackTile(tile + from * s, s, columns, rows, x + to, in);
+    }
+  });
+}
+
+template <typename Element>
+void FusedKernel<Element>::PackY(const Products& products, const Element* y, int64_t rows,
+                                 int64_t block_begin, Real* tile) const {
+  const int64_t out = order_.out_features(), s = plan_.samples;
+  ForEachRunOfY(block_begin, products.block, [&](int64_t from, int64_t columns, int64_t to) {
+    if (plan_.mirrored) {
+      PackTile(y + from, out, rows, columns, s, products.y_places.data() + to, tile);
+    } else {
+      PackTile(y + from, out, rows, columns, s, tile + to * s);
+    }
+  });
+}
+
+template <typename Element>
+void FusedKernel<Element>::UnpackY(const Products& products, const Real* tile, int64_t rows,
+                                   int64_t block_begin, Element* y) const {
+  const int64_t out = order_.out_features(), s = plan_.samples;
+  ForEachRunOfY(block_begin, products.block, [&](int64_t to, int64_t columns, int64_t from) {
+    if (plan_.mirrored) {
+      UnpackTile(tile, s, products.y_places.data() + from, columns, rows, y + to, out);
+    } else {
+      UnpackTile(tile + from * s, s, columns, rows, y + to, out);
+    }
+  });
 }
 
 template <typename Element>
@@ -212,8 +293,39 @@ void FusedKernel<Element>::PackCores(int64_t part, int64_t parts,
 }
 
 template <typename Element>
+Prefetch FusedKernel<Element>::PrefetchBeside(int64_t row, const Element* x, const Element* dy,
+                                              const Element* out) const {
+  const int64_t s = plan_.samples, in = order_.in_features(), width = order_.out_features();
+  const int64_t element = sizeof(Element);
+  const FusedMachine& machine = ThisFusedMachine();
+  // From a nearby cache they come soon enough. (What share of the L3 is ours, no system tells.)
+  if (plan_.batch * (in + width) * element <= 4 * machine.l2_bytes) return Prefetch();
+  const int64_t rows = std::min(s, plan_.batch - row);
+  const int64_t next = row + s, next_rows = std::clamp<int64_t>(plan_.batch - next, 0, s);
+  const bool backward = plan_.pass == FusedPass::kBackward;
+  const int64_t out_width = backward ? in : width;
+  const Prefetch::Ranges ranges = {{
+      {x + next * in, next_rows * in * element},
+      {backward ? dy + next * width : nullptr, backward ? next_rows * width * element : 0},
+      {out + row * out_width, rows * out_width * element},
+  }};
+  int64_t bytes = 0;
+  for (const auto& range : ranges) bytes += range.second;
+  // They must not push out what the products work on.
+  if (bytes > machine.l2_bytes / 2) return Prefetch();
+  // The products of ContractChunk.
+  int64_t steps = 0, outer = plan_.chunk;
+  for (int64_t k = 1; k < order_.cores(); ++k) {
+    if (k < order_.cores() - 1 || s > 1) steps += outer;
+    outer *= k < order_.cores() - 1 ? order_.n(k) : 1;
+  }
+  return Prefetch(ranges, steps * plan_.chunks * plan_.blocks);
+}
+
+template <typename Element>
 void FusedKernel<Element>::ContractChunk(const Products& products, int64_t block_index,
-                                         const Real* x, Real* slot, const Scratch& scratch) const {
+                                         const Real* x, Real* slot, const Scratch& scratch,
+                                         Prefetch& prefetch) const {
   const int64_t last = order_.cores() - 1, s = plan_.samples;
   const int64_t core_offset = block_index * plan_.block * order_.left_rank(last) * order_.n(last);
   int64_t outer = products.chunk;
@@ -225,8 +337,10 @@ void FusedKernel<Element>::ContractChunk(const Products& products, int64_t block
     const Real* core = scratch.packed + layout_.core[last] + core_offset;
     const int64_t from_stride = order_.n(last) * s;
     const int64_t to_stride = order_.left_rank(last) * products.block * s;
-    for (int64_t o = 0; o < outer; ++o)
+    for (int64_t o = 0; o < outer; ++o) {
       products.last(core, x + o * from_stride, to + o * to_stride);
+      prefetch.Step();
+    }
   }
   int64_t right = products.block * s;
   for (int64_t k = last - 1; k >= 1; --k) {
@@ -238,6 +352,7 @@ void FusedKernel<Element>::ContractChunk(const Products& products, int64_t block
     const int64_t to_stride = order_.left_rank(k) * order_.m(k) * right;
     for (int64_t o = 0; o < outer; ++o) {
       products.middle[k](core, from + o * from_stride, to + o * to_stride);
+      prefetch.Step();
     }
     right *= order_.m(k);
   }
@@ -253,26 +368,25 @@ void FusedKernel<Element>::Forward(int64_t slot_index, const Element* x, Element
   Real* x_tile = slot + layout_.x;
   Real* y_block = slot + layout_.y;
   int64_t packed_tile = -1;
+  Prefetch prefetch;
   for (int64_t unit = UnitBegin(slot_index); unit < UnitBegin(slot_index + 1); ++unit) {
     const int64_t tile = unit / plan_.blocks, block_index = unit % plan_.blocks;
     const int64_t row = tile * s, rows = std::min(s, plan_.batch - row);
     if (tile != packed_tile) {
-      ForEachRunOfX(0, order_.n(0), [&](int64_t from, int64_t columns, int64_t to, int64_t ld) {
-        PackTile(x + row * in + from, in, rows, columns, s, x_tile + to, ld);
-      });
+      PackX(products_.front(), x + row * in, rows, 0, x_tile);
+      prefetch = PrefetchBeside(row, x, nullptr, y);
       packed_tile = tile;
     }
     const int64_t block = std::min(plan_.block, m - block_index * plan_.block);
     for (int64_t i = 0; i < order_.n(0); i += plan_.chunk) {
       const Products& products = ProductsOf(std::min(plan_.chunk, order_.n(0) - i), block);
-      ContractChunk(products, block_index, x_tile + i * (in / order_.n(0)) * s, slot, scratch);
+      ContractChunk(products, block_index, x_tile + i * (in / order_.n(0)) * s, slot, scratch,
+                    prefetch);
       const Real* core = scratch.packed + layout_.core[0] + i * order_.right_rank(0);
       (i == 0 ? products.first : products.first_more)(core, slot + layout_.partial[1], y_block);
     }
-    ForEachRunOfY(block_index * plan_.block, block,
-                  [&](int64_t to, int64_t columns, int64_t from, int64_t ld) {
-                    UnpackTile(y_block + from, ld, columns, rows, y + row * out + to, out);
-                  });
+    UnpackY(ProductsOf(plan_.chunk, block), y_block, rows, block_index * plan_.block,
+            y + row * out);
   }
 }
 
@@ -291,28 +405,26 @@ void FusedKernel<Element>::Backward(int64_t slot_index, const Element* x, const 
   Real* transposed = slot + layout_.transposed;
   const int64_t block_stride = out / m * plan_.block * s;
   int64_t packed_tile = -1;
+  Prefetch prefetch;
   for (int64_t unit = UnitBegin(slot_index); unit < UnitBegin(slot_index + 1); ++unit) {
     const int64_t tile = unit / plan_.chunks, i = unit % plan_.chunks * plan_.chunk;
     const int64_t row = tile * s, rows = std::min(s, plan_.batch - row);
     const int64_t chunk = std::min(plan_.chunk, order_.n(0) - i);
     if (tile != packed_tile) {
       packed_tile = tile;
+      prefetch = PrefetchBeside(row, x, dy, dx);
       for (int64_t b = 0; b < plan_.blocks; ++b) {
         const int64_t block = std::min(plan_.block, m - b * plan_.block);
-        Real* dy_block = slot + layout_.y + b * block_stride;
-        ForEachRunOfY(b * plan_.block, block,
-                      [&](int64_t from, int64_t columns, int64_t to, int64_t ld) {
-                        PackTile(dy + row * out + from, out, rows, columns, s, dy_block + to, ld);
-                      });
+        PackY(ProductsOf(chunk, block), dy + row * out, rows, b * plan_.block,
+              slot + layout_.y + b * block_stride);
       }
     }
-    ForEachRunOfX(i, chunk, [&](int64_t from, int64_t columns, int64_t to, int64_t ld) {
-      PackTile(x + row * in + from, in, rows, columns, s, x_chunk + to, ld);
-    });
+    const Products& some_products = ProductsOf(chunk, plan_.block);
+    PackX(some_products, x + row * in, rows, i, x_chunk);
     for (int64_t b = 0; b < plan_.blocks; ++b) {
       const int64_t block = std::min(plan_.block, m - b * plan_.block);
       const Products& products = ProductsOf(chunk, block);
-      ContractChunk(products, b, x_chunk, slot, scratch);
+      ContractChunk(products, b, x_chunk, slot, scratch, prefetch);
 
       const Real* dy_block = slot + layout_.y + b * block_stride;
       int64_t right = out / m / order_.m(0) * block * s;
@@ -368,9 +480,7 @@ void FusedKernel<Element>::Backward(int64_t slot_index, const Element* x, const 
         DotGemm({p_rows, n, s, outer, s, s, n, p_rows * s, n * s}, gradient, x_chunk, sum);
       }
     }
-    ForEachRunOfX(i, chunk, [&](int64_t to, int64_t columns, int64_t from, int64_t ld) {
-      UnpackTile(dx_chunk + from, ld, columns, rows, dx + row * in + to, in);
-    });
+    UnpackX(some_products, dx_chunk, rows, i, dx + row * in);
   }
 }
 

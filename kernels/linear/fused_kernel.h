@@ -15,6 +15,8 @@
 
 namespace ttbench {
 
+class Prefetch;
+
 template <typename Element>
 class FusedKernel {
  public:
@@ -51,6 +53,9 @@ class FusedKernel {
   // The products of one size of chunk and of block.
   struct Products {
     int64_t chunk = 0, block = 0;
+    // Mirrored: the rows of the tile at which the columns of a chunk of x, and of a block of y,
+    // stand.
+    std::vector<int32_t> x_places, y_places;
     SmallGemm<Real> last, first, first_more;                // Forward: cores K and 1.
     std::vector<SmallGemm<Real>> middle;                    // Forward: core k; 1 <= k < K - 1.
     SmallGemm<Real> last_back, last_back_more, first_back;  // The same for x's gradient.
@@ -68,7 +73,12 @@ class FusedKernel {
   const Products& ProductsOf(int64_t chunk, int64_t block) const;
   // T_{K-1} .. T_1 of a chunk of a tile and a block of m_K.
   void ContractChunk(const Products& products, int64_t block_index, const Real* x, Real* slot,
-                     const Scratch& scratch) const;
+                     const Scratch& scratch, Prefetch& prefetch) const;
+  // What is moved next to each product of a tile of `rows` rows from `row` on: in the forward the
+  // next rows of x and these of y, in the backward the next of x and dy and these of dx. `out` is y
+  // or dx.
+  Prefetch PrefetchBeside(int64_t row, const Element* x, const Element* dy,
+                          const Element* out) const;
   // Calls visit(offset in the core, its stride there, offset in the packed core, offset in the
   // transposed, its stride there) for each run of r_k elements of the part, contiguous in the
   // packed core.
@@ -76,16 +86,22 @@ class FusedKernel {
   void ForEachRun(int64_t k, int64_t part, int64_t parts, const Visit& visit) const;
   // The layer's core that is core k of order_.
   int64_t CoreOf(int64_t k) const { return plan_.mirrored ? order_.cores() - 1 - k : k; }
-  // Calls visit(offset in a row of x, columns, offset in the tile, the tile's leading dimension)
-  // for each run of columns that PackTile or UnpackTile moves, of a chunk of x; of a block of y.
+  // Between `rows` rows of x or y and a tile: of x a chunk (forward: all of it), of y a block, with
+  // their sizes as in `products`.
+  void PackX(const Products& products, const Element* x, int64_t rows, int64_t chunk_begin,
+             Real* tile) const;
+  void UnpackX(const Products& products, const Real* tile, int64_t rows, int64_t chunk_begin,
+               Element* x) const;
+  void PackY(const Products& products, const Element* y, int64_t rows, int64_t block_begin,
+             Real* tile) const;
+  void UnpackY(const Products& products, const Real* tile, int64_t rows, int64_t block_begin,
+               Element* y) const;
+  // Calls visit(offset in a row, columns, where the run begins among the part's columns) for each
+  // run of columns that are contiguous in a row.
   template <typename Visit>
-  void ForEachRunOfX(int64_t begin, int64_t chunk, const Visit& visit) const;
+  void ForEachRunOfX(int64_t chunk_begin, int64_t chunk, const Visit& visit) const;
   template <typename Visit>
-  void ForEachRunOfY(int64_t begin, int64_t block, const Visit& visit) const;
-  // The same of a part of a mirrored row, from `offset` on: `part` of `modes`, as in order_.
-  template <typename Visit>
-  void ForEachMirroredRun(const Modes& modes, const Modes& part, int64_t offset,
-                          const Visit& visit) const;
+  void ForEachRunOfY(int64_t block_begin, int64_t block, const Visit& visit) const;
   int64_t UnitBegin(int64_t slot) const { return plan_.units() * slot / plan_.slots; }
 
   FusedPlan plan_;

@@ -99,7 +99,7 @@ class CycleModel {
               double again) const {
     const bool vectors = samples == 1 ? !mirrored : samples % lanes_ == 0;
     if (!narrow_) {
-      const bool wide = vectors && !mirrored && (columns % lanes_ == 0 || columns >= 4 * lanes_);
+      const bool wide = vectors && (columns % lanes_ == 0 || columns >= 4 * lanes_);
       return static_cast<double>(elements) * (wide ? 0.5 : 2.0);
     }
     const bool wide = vectors && columns >= lanes_;
@@ -162,14 +162,11 @@ double EstimateCycles(const TtShape& shape, const FusedPlan& plan, int64_t slot_
                    : model.Gemm(1, shape.m(0), right, first_rows, plan.chunks > 1);
   step *= model.BeyondL2(slot_bytes);
 
-  // Mirrored, rows of x and y are moved in runs of their last mode.
-  const int64_t in_columns = !plan.mirrored ? shape.in_features()
-                             : backward     ? plan.chunk
-                                            : shape.n(0);
-  const int64_t out_columns = plan.mirrored      ? shape.m(0)
-                              : plan.blocks == 1 ? shape.out_features()
-                                                 : plan.block;
+  // A chunk is of the last mode of a mirrored row, a block of that of another.
   const int64_t block_outputs = shape.out_features() / shape.m(last) * plan.block;
+  const bool whole_x = !plan.mirrored || !backward || plan.chunks == 1;
+  const int64_t in_columns = whole_x ? shape.in_features() / plan.chunks : plan.chunk;
+  const int64_t out_columns = plan.mirrored || plan.blocks == 1 ? block_outputs : plan.block;
   const double out_cycles =
       model.Move(block_outputs * s, s, out_columns, plan.mirrored, backward ? 4 : 6);
   const double in_cycles = model.Move(shape.in_features() * s, s, in_columns, plan.mirrored, 3);
@@ -302,7 +299,7 @@ FusedPlan PlanFused(const TtShape& shape, int64_t batch, int64_t threads, int64_
   bool best_fits = false;
   for (bool mirrored : {false, true}) {
     const TtShape order = FusedOrder(shape, mirrored);
-    // Mirrored tiles cost more to move.
+    // Where neither order has less to do.
     if (mirrored && order.sequential_macs_per_row() >= shape.sequential_macs_per_row()) break;
     for (int64_t samples : {4 * lanes, 2 * lanes, lanes, int64_t{1}}) {
       if (samples > 1 && samples >= 2 * lanes && samples / 2 >= batch) continue;

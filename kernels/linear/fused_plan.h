@@ -14,7 +14,7 @@
 // have work at B = 1.
 //
 // A mirrored plan contracts from the first core to the last: it is a plan of the mirrored layer,
-// whose tiles are packed and unpacked with their modes reversed.
+// whose tiles are packed and unpacked with their modes reversed, in the same moves that transpose.
 #pragma once
 
 #include <cstdint>

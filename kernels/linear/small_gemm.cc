@@ -59,6 +59,8 @@ struct Loops {
   void (*gemm)(const GemmShape&, const Real*, const Real*, Real*);
   void (*dot)(const DotShape&, const Real*, const Real*, Real*);
   void (*transpose)(const Real*, int64_t, int64_t, int64_t, Real*, int64_t);
+  void (*scatter)(const Real*, int64_t, int64_t, int64_t, const int32_t*, Real*, int64_t);
+  void (*gather)(const Real*, int64_t, const int32_t*, int64_t, int64_t, Real*, int64_t);
 };
 
 template <typename Real>
@@ -67,16 +69,17 @@ const Loops<Real>& BestLoops() {
 #if defined(TTBENCH_HAS_X86_SETS)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
-      return Loops<Real>{avx512::Simd<Real>::kLanes, avx512::Gemm<Real>, avx512::Dot<Real>,
-                         avx512::Transpose<Real>};
+      return Loops<Real>{avx512::Simd<Real>::kLanes, avx512::Gemm<Real>,    avx512::Dot<Real>,
+                         avx512::Transpose<Real>,    avx512::Scatter<Real>, avx512::Gather<Real>};
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-      return Loops<Real>{avx2::Simd<Real>::kLanes, avx2::Gemm<Real>, avx2::Dot<Real>,
-                         avx2::Transpose<Real>};
+      return Loops<Real>{avx2::Simd<Real>::kLanes, avx2::Gemm<Real>,    avx2::Dot<Real>,
+                         avx2::Transpose<Real>,    avx2::Scatter<Real>, avx2::Gather<Real>};
     }
 #endif
-    return Loops<Real>{baseline::Simd<Real>::kLanes, baseline::Gemm<Real>, baseline::Dot<Real>,
-                       baseline::Transpose<Real>};
+    return Loops<Real>{baseline::Simd<Real>::kLanes, baseline::Gemm<Real>,
+                       baseline::Dot<Real>,          baseline::Transpose<Real>,
+                       baseline::Scatter<Real>,      baseline::Gather<Real>};
   }();
   return loops;
 }
@@ -163,6 +166,36 @@ void UnpackTile(const Real* tile, int64_t tile_ld, int64_t columns, int64_t coun
   }
 }
 
+template <typename Element, typename Real>
+void PackTile(const Element* rows, int64_t ld, int64_t count, int64_t columns, int64_t width,
+              const int32_t* place, Real* tile) {
+  if constexpr (std::is_same_v<Element, Real>) {
+    BestLoops<Real>().scatter(rows, ld, count, columns, place, tile, width);
+  } else {
+    for (int64_t j = 0; j < columns; ++j) {
+      for (int64_t i = 0; i < count; ++i) tile[place[j] * width + i] = ToReal(rows[i * ld + j]);
+    }
+  }
+  if (count == width) return;
+  for (int64_t j = 0; j < columns; ++j) {
+    std::fill_n(tile + place[j] * width + count, width - count, Real(0));
+  }
+}
+
+template <typename Element, typename Real>
+void UnpackTile(const Real* tile, int64_t width, const int32_t* place, int64_t columns,
+                int64_t count, Element* rows, int64_t ld) {
+  if constexpr (std::is_same_v<Element, Real>) {
+    BestLoops<Real>().gather(tile, width, place, columns, count, rows, ld);
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t j = 0; j < columns; ++j) {
+        rows[i * ld + j] = ToBFloat16(tile[place[j] * width + i]);
+      }
+    }
+  }
+}
+
 template <typename Real>
 int64_t VectorLanes() {
   return BestLoops<Real>().lanes;
@@ -178,6 +211,14 @@ template void PackTile(const BFloat16*, int64_t, int64_t, int64_t, int64_t, floa
 template void UnpackTile(const float*, int64_t, int64_t, int64_t, float*, int64_t);
 template void UnpackTile(const double*, int64_t, int64_t, int64_t, double*, int64_t);
 template void UnpackTile(const float*, int64_t, int64_t, int64_t, BFloat16*, int64_t);
+template void PackTile(const float*, int64_t, int64_t, int64_t, int64_t, const int32_t*, float*);
+template void UnpackTile(const float*, int64_t, const int32_t*, int64_t, int64_t, float*, int64_t);
+template void PackTile(const double*, int64_t, int64_t, int64_t, int64_t, const int32_t*, double*);
+template void UnpackTile(const double*, int64_t, const int32_t*, int64_t, int64_t, double*,
+                         int64_t);
+template void PackTile(const BFloat16*, int64_t, int64_t, int64_t, int64_t, const int32_t*, float*);
+template void UnpackTile(const float*, int64_t, const int32_t*, int64_t, int64_t, BFloat16*,
+                         int64_t);
 template int64_t VectorLanes<float>();
 template int64_t VectorLanes<double>();
 

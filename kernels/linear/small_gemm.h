@@ -69,6 +69,15 @@ template <typename Element, typename Real>
 void UnpackTile(const Real* tile, int64_t tile_ld, int64_t columns, int64_t count, Element* rows,
                 int64_t ld);
 
+// The same where the tile is [columns, width] with its rows in another order: column j of the rows
+// is row place[j] of the tile.
+template <typename Element, typename Real>
+void PackTile(const Element* rows, int64_t ld, int64_t count, int64_t columns, int64_t width,
+              const int32_t* place, Real* tile);
+template <typename Element, typename Real>
+void UnpackTile(const Real* tile, int64_t width, const int32_t* place, int64_t columns,
+                int64_t count, Element* rows, int64_t ld);
+
 // The same where the tile is [columns, width].
 template <typename Element, typename Real>
 void PackTile(const Element* rows, int64_t ld, int64_t count, int64_t columns, int64_t width,
