@@ -3,6 +3,8 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include <string>
+
 namespace ttbench {
 
 struct PhaseRun::Optimizer {
@@ -14,6 +16,7 @@ PhaseRun::~PhaseRun() = default;
 
 void PhaseRun::Prepare(Phase phase) {
   if (phase == Phase::kInference) return;
+  has_backward_ = true;
   for (at::Tensor& input : inputs_) input.requires_grad_();
   for (at::Tensor& parameter : parameters_) parameter.requires_grad_();
   // The same operations as at any other rate, and the parameters stay as they were.
@@ -24,6 +27,29 @@ void PhaseRun::Prepare(Phase phase) {
   } else if (phase == Phase::kStepAdam) {
     optimizer_ = std::make_unique<Optimizer>();
     optimizer_->optimizer = std::make_unique<torch::optim::Adam>(parameters_, kLearningRate);
+  }
+}
+
+void PhaseRun::CheckResult(const Tensors& y) const {
+  auto refuse_aliases = [&](const Tensors& tensors, const char* of) {
+    for (const at::Tensor& part : y)
+      for (const at::Tensor& tensor : tensors) {
+        if (!part.is_alias_of(tensor)) continue;
+        throw BrokenContract(std::string("y shares its memory with ") + of +
+                             ": Forward() has to return a tensor of its own; clone() it");
+      }
+  };
+  refuse_aliases(inputs_, "x");
+  refuse_aliases(parameters_, "a parameter");
+  for (const at::Tensor& part : y) {
+    if (!part.is_contiguous()) {
+      throw BrokenContract("y is not contiguous: end Forward() with contiguous() or reshape()");
+    }
+    if (has_backward_ && !part.requires_grad()) {
+      throw BrokenContract(
+          "y has no history, so nothing can be trained: compute it from x and the parameters by "
+          "differentiable operators or a torch::autograd::Function");
+    }
   }
 }
 

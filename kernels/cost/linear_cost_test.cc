@@ -1,5 +1,5 @@
 // The models against formulas worked out by hand. That LibTorch allocates what the models say is
-// benchmarks/memory_pass_test.cc's to show.
+// benchmarks/memory_model_checks.cc's to show.
 #include "kernels/cost/linear_cost.h"
 
 #include <gtest/gtest.h>

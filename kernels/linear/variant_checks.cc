@@ -1,5 +1,6 @@
-// Every registered variant against the float64 oracle: forward, gradients, and the contract of
-// LinearVariant::Forward().
+// Checks of every variant linked beside them, against the float64 oracle: forward, gradients, and
+// the contract of LinearVariant::Forward(). //kernels/linear:variants_test is the repository's;
+// ttbench_sweep() (benchmarks/defs.bzl) makes the test of anyone else's.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,6 +141,19 @@ class VariantTest : public testing::TestWithParam<const LinearVariant*> {
   bool Supports(const TtShape& shape, int64_t batch, Phase phase, DType dtype) const {
     return variant().WhyUnsupported({shape, batch, phase, dtype}).empty();
   }
+  // The variant's, whose exceptions say what to do about them.
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList parameters) const {
+    try {
+      return variant().Forward(shape, x, parameters);
+    } catch (const std::exception& error) {
+      const std::string what = error.what();
+      throw std::runtime_error(
+          "'" + variant().name() + "' throws on " + shape.modes_name() + " with ranks " +
+          shape.ranks_name() + " and batch " + std::to_string(x.size(0)) +
+          ", which its WhyUnsupported() does not refuse: " + what.substr(0, what.find('\n')) +
+          "; return a reason there, or compute it");
+    }
+  }
 };
 
 TEST_P(VariantTest, EqualsTheOracle) {
@@ -160,26 +175,35 @@ TEST_P(VariantTest, EqualsTheOracle) {
         std::vector<at::Tensor> parameters = reference.Parameters(variant(), type);
         for (at::Tensor& parameter : parameters) parameter.requires_grad_();
 
-        const at::Tensor y = variant().Forward(shape, x, parameters);
+        const at::Tensor y = Forward(shape, x, parameters);
         ASSERT_EQ(y.sizes(), (at::IntArrayRef{batch, shape.out_features()}));
         EXPECT_EQ(y.scalar_type(), type);
-        EXPECT_LE(MaxRelativeError(y, reference.result.y), tolerance);
+        EXPECT_LE(MaxRelativeError(y, reference.result.y), tolerance)
+            << "y of '" << variant().name() << "' is not the oracle's: correct Forward()";
+        ASSERT_TRUE(y.requires_grad())
+            << "y of '" << variant().name() << "' has no history: compute it by differentiable "
+            << "operators or a torch::autograd::Function";
 
         torch::autograd::backward({y}, {reference.Dy(type)});
+        const std::string wrong_gradient =
+            "' is not the oracle's: correct the backward of '" + variant().name() + "'";
+        ASSERT_TRUE(x.grad().defined()) << "x got no gradient from '" << variant().name() << "'";
         EXPECT_EQ(x.grad().sizes(), x.sizes());
-        EXPECT_LE(MaxRelativeError(x.grad(), reference.result.dx), tolerance);
+        EXPECT_LE(MaxRelativeError(x.grad(), reference.result.dx), tolerance)
+            << "the gradient of 'x" << wrong_gradient;
         for (size_t i = 0; i < parameters.size(); ++i) {
+          ASSERT_TRUE(parameters[i].grad().defined())
+              << "parameter " << i + 1 << " got no gradient from '" << variant().name() << "'";
           EXPECT_EQ(parameters[i].grad().sizes(), parameters[i].sizes());
           EXPECT_LE(MaxRelativeError(parameters[i].grad(), variant().is_dense()
                                                                ? reference.dweight
                                                                : reference.result.dcores[i]),
                     tolerance)
-              << "parameter " << i + 1;
+              << "the gradient of 'parameter " << i + 1 << wrong_gradient;
         }
 
         const at::NoGradGuard no_grad;
-        EXPECT_LE(MaxRelativeError(variant().Forward(shape, x, parameters), reference.result.y),
-                  tolerance)
+        EXPECT_LE(MaxRelativeError(Forward(shape, x, parameters), reference.result.y), tolerance)
             << "without autograd";
       }
     }
@@ -199,9 +223,7 @@ TEST_P(VariantTest, GradientsAreCentralDifferences) {
     const at::Tensor dy = reference.Dy(at::kDouble);
     std::vector<at::Tensor> leaves = reference.Parameters(variant(), at::kDouble);
     leaves.insert(leaves.begin(), reference.X(at::kDouble));
-    auto forward = [&] {
-      return variant().Forward(shape, leaves[0], at::TensorList(leaves).slice(1));
-    };
+    auto forward = [&] { return Forward(shape, leaves[0], at::TensorList(leaves).slice(1)); };
     for (at::Tensor& leaf : leaves) leaf.requires_grad_();
     torch::autograd::backward({forward()}, {dy});
 
@@ -235,7 +257,7 @@ TEST_P(VariantTest, GivesGradientsOnlyWhereAsked) {
     std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
     inputs.insert(inputs.begin(), reference.X(at::kFloat));
     inputs[leaf].requires_grad_();
-    const at::Tensor y = variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
+    const at::Tensor y = Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
     torch::autograd::backward({y}, {reference.Dy(at::kFloat)});
     for (size_t i = 0; i < inputs.size(); ++i) {
       EXPECT_EQ(inputs[i].grad().defined(), i == leaf) << i << " of " << leaf;
@@ -261,11 +283,15 @@ TEST_P(VariantTest, OutputIsContiguousAndAliasesNothing) {
         std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
         inputs.insert(inputs.begin(), reference.X(at::kFloat));
         for (at::Tensor& input : inputs) input.requires_grad_();
-        const at::Tensor y = variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
+        const at::Tensor y = Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
         EXPECT_TRUE(y.is_contiguous());
         EXPECT_EQ(y.storage_offset(), 0);
         EXPECT_EQ(y.storage().nbytes(), static_cast<size_t>(y.numel()) * sizeof(float));
-        for (const at::Tensor& input : inputs) EXPECT_FALSE(y.is_alias_of(input));
+        for (const at::Tensor& input : inputs) {
+          EXPECT_FALSE(y.is_alias_of(input))
+              << "y of '" << variant().name() << "' shares its memory with x or a parameter: "
+              << "Forward() has to return a tensor of its own; clone() it";
+        }
         EXPECT_EQ(y.requires_grad(), with_grad);
         EXPECT_EQ(y.grad_fn() != nullptr, with_grad);
       }
@@ -284,8 +310,7 @@ TEST_P(VariantTest, LeavesItsInputsAlone) {
     input.requires_grad_();
   }
   const at::Tensor dy = reference.Dy(at::kFloat);
-  torch::autograd::backward({variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1))},
-                            {dy});
+  torch::autograd::backward({Forward(shape, inputs[0], at::TensorList(inputs).slice(1))}, {dy});
   for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(inputs[i].equal(before[i])) << i;
   EXPECT_TRUE(dy.equal(reference.Dy(at::kFloat)));
 }
@@ -298,7 +323,7 @@ TEST_P(VariantTest, TakesNoRows) {
     std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
     inputs.insert(inputs.begin(), at::empty({0, shape.in_features()}));
     for (at::Tensor& input : inputs) input.requires_grad_();
-    const at::Tensor y = variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
+    const at::Tensor y = Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
     ASSERT_EQ(y.sizes(), (at::IntArrayRef{0, shape.out_features()}));
     torch::autograd::backward({y}, {at::empty({0, shape.out_features()})});
     for (size_t i = 1; i < inputs.size(); ++i) {
@@ -319,8 +344,7 @@ TEST_P(VariantTest, RepeatsBitForBitOnOneThread) {
       std::vector<at::Tensor> inputs = reference.Parameters(variant(), type);
       inputs.insert(inputs.begin(), reference.X(type));
       for (at::Tensor& input : inputs) input.requires_grad_();
-      std::vector<at::Tensor> results{
-          variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1))};
+      std::vector<at::Tensor> results{Forward(shape, inputs[0], at::TensorList(inputs).slice(1))};
       torch::autograd::backward({results[0]}, {reference.Dy(type)});
       for (const at::Tensor& input : inputs) results.push_back(input.grad());
       if (run == 0) first = results;
