@@ -49,8 +49,8 @@ class {class_name} : public LinearVariant {{
     return t.reshape({{x.size(0), s.out_features()}});
   }}
 
-  // The cost model: Forward() once more, in the tape's operators (kernels/cost/tape.h), every buffer
-  // with a name. So far it knows y alone; //benchmarks:memory_model_test shows what is missing.
+  // The cost model: Forward() once more, in the operators of kernels/cost/tape.h, every buffer with
+  // a name. So far it knows y alone; the test of its bytes shows what is missing.
   cost::Tensor Trace(cost::Tape& tape, const TtShape& s, const cost::Tensor& x,
                      const std::vector<cost::Tensor>&) const override {{
     return tape.Empty("y", {{x.size(0), s.out_features()}});
@@ -244,7 +244,8 @@ def main(argv):
         print(f"new_variant: {refusal}", file=sys.stderr)
         return _USAGE
     except OSError as error:
-        print(f"new_variant: {error.filename} could not be written: {error.strerror}",
+        print(f"new_variant: {error.filename} could not be read or written: "
+              f"{error.strerror}",
               file=sys.stderr)
         return 4
     return 0

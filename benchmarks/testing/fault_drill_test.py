@@ -175,8 +175,9 @@ def test_bytes_are_shown_beside_the_model_once_for_each_variant(faults):
     stderr = faults[0].stderr
     # test-mismodelled, test-leak and test-unmodelled.
     assert stderr.count("the model's term") == 3
+    # The copy of x that test-mismodelled makes, where its model has the first product.
     (line,) = [line for line in stderr.splitlines() if "<- they part here" in line
-               and "clone" in line and "G3, permuted" in line]
+               and "+32  clone" in line and "T3" in line]
     assert line.startswith(">    1 ")
 
 

@@ -57,6 +57,12 @@ const std::vector<TtShape>& Shapes() {
   return *shapes;
 }
 
+// For what does not depend on the shape; of several numbers of cores, as not all are supported.
+std::vector<TtShape> FewShapes() {
+  return {TtShape({5, 3}, {4, 7}, {6}), TtShape({2, 3, 5}, {3, 2, 4}, {2, 4}),
+          TtShape({6, 2, 3, 4}, {3, 5, 4, 2}, {7, 3, 5})};
+}
+
 std::vector<double> Values(uint64_t stream, double scale, int64_t count) {
   const UniformValues uniform(kSeed, stream, scale);
   std::vector<double> values(count);
@@ -250,22 +256,25 @@ TEST_P(VariantTest, GradientsAreCentralDifferences) {
 }
 
 TEST_P(VariantTest, GivesGradientsOnlyWhereAsked) {
-  const TtShape shape({2, 3, 5}, {3, 2, 4}, {2, 4});
-  const Reference& reference = ReferenceOf(shape, 5);
-  const std::vector<at::Tensor> parameters = reference.Parameters(variant(), at::kFloat);
-  for (size_t leaf = 0; leaf <= parameters.size(); ++leaf) {
-    std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
-    inputs.insert(inputs.begin(), reference.X(at::kFloat));
-    inputs[leaf].requires_grad_();
-    const at::Tensor y = Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
-    torch::autograd::backward({y}, {reference.Dy(at::kFloat)});
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      EXPECT_EQ(inputs[i].grad().defined(), i == leaf) << i << " of " << leaf;
+  for (const TtShape& shape : FewShapes()) {
+    if (!Supports(shape, 5, Phase::kTrain, DType::kFloat32)) continue;
+    SCOPED_TRACE(shape.modes_name());
+    const Reference& reference = ReferenceOf(shape, 5);
+    const std::vector<at::Tensor> parameters = reference.Parameters(variant(), at::kFloat);
+    for (size_t leaf = 0; leaf <= parameters.size(); ++leaf) {
+      std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
+      inputs.insert(inputs.begin(), reference.X(at::kFloat));
+      inputs[leaf].requires_grad_();
+      const at::Tensor y = Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
+      torch::autograd::backward({y}, {reference.Dy(at::kFloat)});
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        EXPECT_EQ(inputs[i].grad().defined(), i == leaf) << i << " of " << leaf;
+      }
+      const std::vector<double>& want = leaf == 0              ? reference.result.dx
+                                        : variant().is_dense() ? reference.dweight
+                                                               : reference.result.dcores[leaf - 1];
+      EXPECT_LE(MaxRelativeError(inputs[leaf].grad(), want), Tolerance(shape, DType::kFloat32));
     }
-    const std::vector<double>& want = leaf == 0              ? reference.result.dx
-                                      : variant().is_dense() ? reference.dweight
-                                                             : reference.result.dcores[leaf - 1];
-    EXPECT_LE(MaxRelativeError(inputs[leaf].grad(), want), Tolerance(shape, DType::kFloat32));
   }
 }
 
@@ -300,19 +309,22 @@ TEST_P(VariantTest, OutputIsContiguousAndAliasesNothing) {
 }
 
 TEST_P(VariantTest, LeavesItsInputsAlone) {
-  const TtShape shape({2, 3, 5}, {3, 2, 4}, {2, 4});
-  const Reference& reference = ReferenceOf(shape, 5);
-  std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
-  inputs.insert(inputs.begin(), reference.X(at::kFloat));
-  std::vector<at::Tensor> before;
-  for (at::Tensor& input : inputs) {
-    before.push_back(input.clone());
-    input.requires_grad_();
+  for (const TtShape& shape : FewShapes()) {
+    if (!Supports(shape, 5, Phase::kTrain, DType::kFloat32)) continue;
+    SCOPED_TRACE(shape.modes_name());
+    const Reference& reference = ReferenceOf(shape, 5);
+    std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
+    inputs.insert(inputs.begin(), reference.X(at::kFloat));
+    std::vector<at::Tensor> before;
+    for (at::Tensor& input : inputs) {
+      before.push_back(input.clone());
+      input.requires_grad_();
+    }
+    const at::Tensor dy = reference.Dy(at::kFloat);
+    torch::autograd::backward({Forward(shape, inputs[0], at::TensorList(inputs).slice(1))}, {dy});
+    for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(inputs[i].equal(before[i])) << i;
+    EXPECT_TRUE(dy.equal(reference.Dy(at::kFloat)));
   }
-  const at::Tensor dy = reference.Dy(at::kFloat);
-  torch::autograd::backward({Forward(shape, inputs[0], at::TensorList(inputs).slice(1))}, {dy});
-  for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(inputs[i].equal(before[i])) << i;
-  EXPECT_TRUE(dy.equal(reference.Dy(at::kFloat)));
 }
 
 TEST_P(VariantTest, TakesNoRows) {
@@ -333,23 +345,25 @@ TEST_P(VariantTest, TakesNoRows) {
 }
 
 TEST_P(VariantTest, RepeatsBitForBitOnOneThread) {
-  for (const DType dtype : kDTypes) {
-    const TtShape shape({6, 2, 3, 4}, {3, 5, 4, 2}, {7, 3, 5});
-    constexpr int64_t kBatch = 33;
-    if (!Supports(shape, kBatch, Phase::kTrain, dtype)) continue;
-    const Reference& reference = ReferenceOf(shape, kBatch);
-    const at::ScalarType type = ScalarTypeOf(dtype);
-    std::vector<at::Tensor> first;
-    for (int run = 0; run < 3; ++run) {
-      std::vector<at::Tensor> inputs = reference.Parameters(variant(), type);
-      inputs.insert(inputs.begin(), reference.X(type));
-      for (at::Tensor& input : inputs) input.requires_grad_();
-      std::vector<at::Tensor> results{Forward(shape, inputs[0], at::TensorList(inputs).slice(1))};
-      torch::autograd::backward({results[0]}, {reference.Dy(type)});
-      for (const at::Tensor& input : inputs) results.push_back(input.grad());
-      if (run == 0) first = results;
-      for (size_t i = 0; i < results.size(); ++i) {
-        EXPECT_TRUE(results[i].equal(first[i])) << Name(dtype) << ", result " << i;
+  for (const TtShape& shape : FewShapes()) {
+    for (const DType dtype : kDTypes) {
+      constexpr int64_t kBatch = 33;
+      if (!Supports(shape, kBatch, Phase::kTrain, dtype)) continue;
+      const Reference& reference = ReferenceOf(shape, kBatch);
+      const at::ScalarType type = ScalarTypeOf(dtype);
+      std::vector<at::Tensor> first;
+      for (int run = 0; run < 3; ++run) {
+        std::vector<at::Tensor> inputs = reference.Parameters(variant(), type);
+        inputs.insert(inputs.begin(), reference.X(type));
+        for (at::Tensor& input : inputs) input.requires_grad_();
+        std::vector<at::Tensor> results{Forward(shape, inputs[0], at::TensorList(inputs).slice(1))};
+        torch::autograd::backward({results[0]}, {reference.Dy(type)});
+        for (const at::Tensor& input : inputs) results.push_back(input.grad());
+        if (run == 0) first = results;
+        for (size_t i = 0; i < results.size(); ++i) {
+          EXPECT_TRUE(results[i].equal(first[i]))
+              << shape.modes_name() << " " << Name(dtype) << ", result " << i;
+        }
       }
     }
   }
