@@ -114,6 +114,11 @@ void LinearRun::CheckResult(const Tensors& y) const {
                          ", the type of x");
   }
   PhaseRun::CheckResult(y);
+  if (problem_.phase != Phase::kInference && !y.front().requires_grad()) {
+    throw BrokenContract(
+        "y has no history, so nothing can be trained: compute it from x and the parameters by "
+        "differentiable operators or a torch::autograd::Function");
+  }
 }
 
 ResultError LinearRun::ErrorOf(const Tensors& y, const Reference& any_reference) const {

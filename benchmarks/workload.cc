@@ -16,7 +16,6 @@ PhaseRun::~PhaseRun() = default;
 
 void PhaseRun::Prepare(Phase phase) {
   if (phase == Phase::kInference) return;
-  has_backward_ = true;
   for (at::Tensor& input : inputs_) input.requires_grad_();
   for (at::Tensor& parameter : parameters_) parameter.requires_grad_();
   // The same operations as at any other rate, and the parameters stay as they were.
@@ -44,11 +43,6 @@ void PhaseRun::CheckResult(const Tensors& y) const {
   for (const at::Tensor& part : y) {
     if (!part.is_contiguous()) {
       throw BrokenContract("y is not contiguous: end Forward() with contiguous() or reshape()");
-    }
-    if (has_backward_ && !part.requires_grad()) {
-      throw BrokenContract(
-          "y has no history, so nothing can be trained: compute it from x and the parameters by "
-          "differentiable operators or a torch::autograd::Function");
     }
   }
 }

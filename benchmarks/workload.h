@@ -72,8 +72,8 @@ class PhaseRun {
   // it as the iteration's own; timing leaves it there.
   virtual void ReleaseBuffers() {}
 
-  // Throws BrokenContract where y is not what Forward() has to return: contiguous, sharing memory
-  // with no input and no parameter, and with a history where there is a backward.
+  // Throws BrokenContract where y is not what Forward() has to return: contiguous, and sharing
+  // memory with no input and no parameter.
   virtual void CheckResult(const Tensors& y) const;
 
   // The largest error against the reference: of y; and, after Backward() with MakeDy(reference), of
@@ -92,7 +92,6 @@ class PhaseRun {
 
  private:
   struct Optimizer;
-  bool has_backward_ = false;
   std::unique_ptr<Optimizer> optimizer_;
 };
 

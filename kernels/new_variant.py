@@ -57,7 +57,7 @@ class {class_name} : public LinearVariant {{
   }}
 }};
 
-const RegisterLinearVariant k{class_name}(std::make_unique<{class_name}>());
+const RegisterLinearVariant k{class_name}({wrap}std::make_unique<{class_name}>());
 
 }}  // namespace
 }}  // namespace ttbench
@@ -130,7 +130,9 @@ def check_name(name):
 
 def skeleton(name):
     class_name = "".join(word.capitalize() for word in name.split("-"))
-    return SKELETON.format(name=name, class_name=class_name)
+    # As clang-format has it at 100 columns.
+    wrap = "\n    " if len(class_name) > 24 else ""
+    return SKELETON.format(name=name, class_name=class_name, wrap=wrap)
 
 
 def with_line(build, opening, entry, where):

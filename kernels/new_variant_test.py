@@ -60,8 +60,8 @@ def test_writes_the_file_and_its_line(run, repository):
         assert command in out
 
 
-@pytest.mark.parametrize("name", ["a", "my-variant", "a-variant-with-a-name-of-more-than-most-words",
-                                  "x2-3"])
+@pytest.mark.parametrize("name", ["a", "my-variant", "x2-3", "n" * 24, "n" * 25,
+                                  "a-variant-with-a-name-of-more-than-most-words"])
 def test_what_it_writes_is_formatted(tmp_path, name):
     source = tmp_path / "skeleton.cc"
     source.write_text(new_variant.skeleton(name))

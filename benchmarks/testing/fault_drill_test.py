@@ -175,10 +175,12 @@ def test_bytes_are_shown_beside_the_model_once_for_each_variant(faults):
     stderr = faults[0].stderr
     # test-mismodelled, test-leak and test-unmodelled.
     assert stderr.count("the model's term") == 3
-    # The copy of x that test-mismodelled makes, where its model has the first product.
-    (line,) = [line for line in stderr.splitlines() if "<- they part here" in line
-               and "+32  clone" in line and "T3" in line]
-    assert line.startswith(">    1 ")
+    # test-mismodelled copies x, of 32 bytes, where its model has the first product, of as many. They
+    # part where the model releases that.
+    shown = stderr.partition("linear/test-mismodelled/")[2].partition("the model's term\n")[2]
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert lines[:3] == ["1 +32 clone | +32 T3", "2 +32 mm | +32 T3, permuted",
+                         "> 3 +32 reshape | -32 T3 <- they part here"]
 
 
 def test_model_that_makes_no_program_ends_the_sweep_with_a_sentence(tmp_path):

@@ -52,7 +52,14 @@ def test_skeleton_lacks_a_cost_model_and_is_shown_what():
     code, output = check("test-skeleton", "MemoryModelTest.EqualsWhatIsMeasured")
     assert code == 1
     assert "'test-skeleton' on 6x6:6x6 ranks 1x3x1 b1 inference float32: measured bytes" in output
-    # The permuted copy of core 2, [6, 3], the first product [6, 3], and y of the model.
-    assert re.search(r">    1 +\+72  reshape +\| +\+24  y +<- they part here", output), output
-    assert re.search(r"\n     \d +\+72  mm +\|", output), output
+    # As docs/adding-a-variant.md shows it.
+    page = pathlib.Path("docs/adding-a-variant.md").read_text(encoding="utf-8")
+    shown = [line for line in page.splitlines() if re.match(r"[> ] +(\d+ +[+-]|measured, by)", line)]
+    assert len(shown) == 6
+    for line in shown:
+        assert line in output.splitlines()
+    # The permuted copy of core 2, [6, 3 6], the first product, [6, 3 6], and y, [1, 36], which is all
+    # that the model has.
+    assert re.search(r">    1 +\+432  reshape +\| +\+144  y +<- they part here", output), output
+    assert re.search(r"\n     2 +\+432  mm +\|", output), output
     assert "Name what is missing in its Trace(), or take it out of Forward()." in output
