@@ -12,12 +12,13 @@ _SWEEP = pathlib.Path("docs/example_sweep").absolute()
 
 def test_the_sweep_of_the_page_measures_the_example(tmp_path):
     command = re.search(r"^\./bazelw run //benchmarks:sweep -- (.*mine.*)$", _PAGE, re.MULTILINE)[1]
-    done = subprocess.run([_SWEEP, *shlex.split(command), "--measure=memory", "--threads=1", "--quiet",
+    flags = shlex.split(command.replace("mine", "worked-example"))
+    done = subprocess.run([_SWEEP, *flags, "--measure=memory", "--threads=1", "--quiet",
                            "--out=run"], cwd=tmp_path, env={}, capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     with open(tmp_path / "run/results.csv", newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["variant"] == "mine"]
+        rows = [row for row in csv.DictReader(file) if row["variant"] == "worked-example"]
     assert [(row["batch"], row["phase"]) for row in rows] == [
         (str(8 ** k), phase) for k in range(5) for phase in ("inference", "train")]
     for row in rows:
@@ -26,7 +27,7 @@ def test_the_sweep_of_the_page_measures_the_example(tmp_path):
 
 
 def test_an_unsupported_layer_is_skipped_with_the_reason_of_the_page(tmp_path):
-    done = subprocess.run([_SWEEP, "--variant=mine", "--d=4", "--cores=3", "--rank=2", "--batch=1",
+    done = subprocess.run([_SWEEP, "--variant=worked-example", "--d=4", "--cores=3", "--rank=2", "--batch=1",
                            "--threads=1", "--quiet", "--out=run"], cwd=tmp_path, env={},
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

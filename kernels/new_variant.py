@@ -96,7 +96,7 @@ _IN_REPOSITORY = """\
 wrote {written}
 Next, from the repository:
   ./bazelw test //kernels/linear:variants_test --test_filter='*/{stem}'      # right results?
-  ./bazelw test //benchmarks:memory_model_test --test_filter='*/{stem}'      # completes Trace()
+  ./bazelw test //benchmarks:memory_model_test --test_filter='*/{stem}'      # right bytes?
   ./bazelw run //benchmarks:sweep -- --variant='dense*,{name}' --d=16 --batch=1:4096:x8
 The second fails until Trace() names every buffer, and shows which are missing."""
 

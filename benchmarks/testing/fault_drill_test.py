@@ -662,11 +662,11 @@ def test_no_field_is_not_a_number(all_variants):
 
 
 def ran(directory):
-    """The rows but those of variants that have no bfloat16 and say so."""
+    """The rows but those of variants that do not support the cell and say so."""
     rows = rows_of(directory)
     for name, row in list(rows.items()):
-        if row["status"] == "skipped" and row["dtype"] == "bfloat16":
-            assert "bfloat16" in row["reason"], name
+        if row["status"] == "skipped":
+            assert row["reason"], name
             del rows[name]
     return rows
 
