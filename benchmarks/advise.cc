@@ -81,10 +81,10 @@ int Run(const std::vector<std::string>& arguments) {
       for (const DType dtype : grid.dtypes)
         for (const int64_t threads : grid.threads) {
           LinearProblem layer{shape, 1, Phase::kInference, dtype, threads};
-          std::set<bool> timed;
+          std::set<Phase> timed;
           for (const Phase phase : grid.phases) {
-            layer.phase = phase;
-            if (!timed.insert(phase == Phase::kInference).second) continue;
+            layer.phase = WithoutOptimizer(phase);
+            if (!timed.insert(layer.phase).second) continue;
             options.variants = [&](const LinearProblem&) {
               std::vector<const LinearVariant*> variants = {FindLinearVariant(kBaselineVariant)};
               for (const std::string& name : grid.variants) {

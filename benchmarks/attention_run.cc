@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -204,16 +203,9 @@ ResultError AttentionRun::ErrorOfGradients(const Reference& any_reference) const
 AttentionReference MakeAttentionReference(const AttentionVariant& variant,
                                           const AttentionProblem& problem, uint64_t seed) {
   AttentionReference reference;
-  const std::set<int64_t> rows{0, problem.batch / 2, problem.batch - 1};
-  reference.rows.assign(rows.begin(), rows.end());
-  // `width` values of each row.
+  reference.rows = CheckedRows(problem.batch);
   auto rows_of = [&](uint64_t stream, int64_t width) {
-    const UniformValues values(seed, stream, 1);
-    std::vector<double> result;
-    result.reserve(reference.rows.size() * width);
-    for (int64_t row : reference.rows)
-      for (int64_t i = 0; i < width; ++i) result.push_back(values[row * width + i]);
-    return result;
+    return ValuesOfRows(UniformValues(seed, stream, 1), reference.rows, width);
   };
   AttentionOracleInputs in;
   in.rows = static_cast<int64_t>(reference.rows.size());

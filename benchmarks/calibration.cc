@@ -141,7 +141,7 @@ std::vector<SpeedSample> CalibrateLayer(const LinearProblem& given,
                                         const CalibrationOptions& options) {
   LinearProblem layer = given;
   layer.batch = 1;
-  if (layer.phase != Phase::kInference) layer.phase = Phase::kTrain;
+  layer.phase = WithoutOptimizer(layer.phase);
   if (auto samples = TimeInChild(layer, options, nullptr)) return *samples;
   // Some variant took the others down with it: each on its own.
   std::vector<SpeedSample> all;

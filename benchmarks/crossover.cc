@@ -1,6 +1,7 @@
 #include "benchmarks/crossover.h"
 
 #include <algorithm>
+
 namespace ttbench {
 namespace {
 

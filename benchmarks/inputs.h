@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/shape.h"
 
@@ -32,6 +33,12 @@ class UniformValues {
   uint64_t key_;
   double step_;
 };
+
+// The rows of a batch that references are made for: the first, the middle and the last.
+std::vector<int64_t> CheckedRows(int64_t batch);
+// Those rows, `width` values each, one after the other.
+std::vector<double> ValuesOfRows(const UniformValues& values, const std::vector<int64_t>& rows,
+                                 int64_t width);
 
 // The scale of core k with which each contraction keeps the variance of what it contracts, rounded
 // to a power of two: about sqrt(3 / (n_k r_k)).

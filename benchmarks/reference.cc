@@ -1,7 +1,5 @@
 #include "benchmarks/reference.h"
 
-#include <set>
-
 #include "benchmarks/inputs.h"
 
 namespace ttbench {
@@ -9,17 +7,9 @@ namespace ttbench {
 LinearReference MakeReference(const LinearProblem& problem, uint64_t seed) {
   const TtShape& shape = problem.shape;
   LinearReference reference;
-  if (problem.batch > 0) {
-    const std::set<int64_t> rows{0, problem.batch / 2, problem.batch - 1};
-    reference.rows.assign(rows.begin(), rows.end());
-  }
+  reference.rows = CheckedRows(problem.batch);
   auto rows_of = [&](uint64_t stream, int64_t width) {
-    const UniformValues values(seed, stream, 1);
-    std::vector<double> rows;
-    rows.reserve(reference.rows.size() * width);
-    for (int64_t row : reference.rows)
-      for (int64_t i = 0; i < width; ++i) rows.push_back(values[row * width + i]);
-    return rows;
+    return ValuesOfRows(UniformValues(seed, stream, 1), reference.rows, width);
   };
   std::vector<std::vector<double>> cores;
   for (int64_t k = 0; k < shape.cores(); ++k) {

@@ -346,20 +346,17 @@ void Sweep::Calibrate() {
   for (const PlannedCell& planned : plan_) {
     if (planned.cell.variant() != kAutoVariant || !planned.skip_reason.empty()) continue;
     const LinearProblem& problem = LinearOf(planned.cell).problem();
-    const bool known =
-        MeasuredSpeeds().Knows(problem) ||
-        std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
-          return layer.shape == problem.shape && layer.dtype == problem.dtype &&
-                 layer.threads == problem.threads &&
-                 (layer.phase == Phase::kInference) == (problem.phase == Phase::kInference);
-        });
+    const bool known = MeasuredSpeeds().Knows(problem) ||
+                       std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
+                         return layer.shape == problem.shape && layer.dtype == problem.dtype &&
+                                layer.threads == problem.threads &&
+                                WithoutOptimizer(layer.phase) == WithoutOptimizer(problem.phase);
+                       });
     if (!known) layers.push_back(problem);
   }
-  if (layers.empty()) {
-    // What an earlier call found changes the plan all the same.
-    if (!MeasuredSpeeds().samples().empty()) Plan();
-    return;
-  }
+  // What an earlier call found changes the plan all the same.
+  if (layers.empty() && !MeasuredSpeeds().samples().empty()) Plan();
+  if (layers.empty()) return;
   CalibrationOptions options;
   options.variants = AutoCandidates;
   options.peak_gflops = peaks_.fma_gflops;

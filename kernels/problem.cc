@@ -50,7 +50,7 @@ double UnitRoundoff(DType dtype) {
     case DType::kFloat64:
       return std::ldexp(1.0, -53);
     case DType::kBFloat16:
-      return std::ldexp(1.0, -9);
+      return std::ldexp(1.0, -8);  // 8 significant bits, the leading one implied.
   }
   return 0;
 }

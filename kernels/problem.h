@@ -19,6 +19,11 @@ inline constexpr std::array kDTypes = {DType::kFloat32, DType::kFloat64, DType::
 inline constexpr std::array kPhases = {Phase::kInference, Phase::kTrain, Phase::kStepSgd,
                                        Phase::kStepAdam};
 
+// The phase less its optimizer's update, which is the same for all layers with cores.
+inline Phase WithoutOptimizer(Phase phase) {
+  return phase == Phase::kInference ? phase : Phase::kTrain;
+}
+
 const char* Name(DType dtype);  // "float32"
 const char* Name(Phase phase);  // "train"
 int64_t ElementBytes(DType dtype);

@@ -72,12 +72,15 @@ def weights(results):
     return equal, unequal
 
 
+_CURVED = "not linear in B"
+
+
 def held(results):
     """One Held for each variant with two batches or more, cubic K = 3, training."""
     series = collections.defaultdict(dict)
     for row in results.rows:
         cores, d = analysis.cube(row) or (None, None)
-        if (row.ok and row.phase == "train" and cores == 3
+        if (row.ok and row.variant != analysis.PICKER and row.phase == "train" and cores == 3
                 and row.held_bytes is not None and row.dtype in analysis.ITEM_BYTES
                 and (row.rank or not analysis.is_ranked(row))):
             series[row.variant, d, row.rank, row.dtype][row.batch] = row.held_bytes
@@ -100,7 +103,7 @@ def held(results):
         offsets = [offset for _, _, offset, _ in lines]
         over_rank = None
         if not all(straight for _, _, _, straight in lines):
-            form = "not linear in B"
+            form = _CURVED
         elif len(flat) == 1 and (len({rank for rank, *_ in lines}) > 1
                                  or lines[0][0] is None or flat == {1}):
             form = _number(next(iter(flat)))
@@ -131,7 +134,8 @@ def formulas(results):
                     f"{plural(equal + len(unequal), 'row')}. Held per row of x, in "
                     "units of d³: " + "; ".join(
                         f"{h.variant} {h.form}" + (" plus a constant" if any(h.offset)
-                                                   else "") for h in forms) + ".")
+                                                   and h.form != _CURVED else "")
+                        for h in forms) + ".")
         if unequal or dense_wrong or not lawful:
             verdict = FAILS
         elif all(h.over_rank == 1 and not any(h.offset) for h in lawful):

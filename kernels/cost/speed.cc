@@ -13,21 +13,16 @@ namespace {
 constexpr double kPlanningBytesPerSecond = 4e9;
 constexpr double kPlanningSecondsPerPhase = 30e-6;
 
-// An optimizer's update is the same for all variants with cores.
-Phase LayerPhase(Phase phase) {
-  return phase == Phase::kInference ? Phase::kInference : Phase::kTrain;
-}
-
 std::string SeriesOf(const LinearProblem& problem) {
   return problem.shape.modes_name() + "/" + problem.shape.ranks_name() + "/" +
-         Name(LayerPhase(problem.phase)) + "/" + Name(problem.dtype) + "/t" +
+         Name(WithoutOptimizer(problem.phase)) + "/" + Name(problem.dtype) + "/t" +
          std::to_string(problem.threads);
 }
 
 }  // namespace
 
 void SpeedTable::Add(const SpeedSample& sample) {
-  if (sample.problem.phase != LayerPhase(sample.problem.phase)) {
+  if (sample.problem.phase != WithoutOptimizer(sample.problem.phase)) {
     throw std::logic_error("a speed sample is of inference or of train");
   }
   const LinearVariant* variant = FindLinearVariant(sample.variant);

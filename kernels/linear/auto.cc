@@ -21,12 +21,6 @@ namespace {
 
 constexpr const char* kAlwaysCandidate = "fused";
 
-// What decides between variants: an optimizer's update is the same for all of them.
-LinearProblem WithoutOptimizer(LinearProblem problem) {
-  if (problem.phase != Phase::kInference) problem.phase = Phase::kTrain;
-  return problem;
-}
-
 int64_t PeakBytes(const char* variant, const LinearProblem& problem) {
   return *PredictLinearCost(*FindLinearVariant(variant), problem).bytes.peak;
 }
@@ -88,7 +82,8 @@ const RegisterLinearVariant kAuto(std::make_unique<Auto>());
 }  // namespace
 
 std::vector<const LinearVariant*> AutoCandidates(const LinearProblem& given) {
-  const LinearProblem problem = WithoutOptimizer(given);
+  LinearProblem problem = given;
+  problem.phase = WithoutOptimizer(given.phase);
   if (problem.batch == 0) return {FindLinearVariant(kAlwaysCandidate)};
   const int64_t most_bytes =
       std::max(PeakBytes(kBaselineVariant, problem), PeakBytes(kAlwaysCandidate, problem));
@@ -116,7 +111,8 @@ const LinearVariant& PickLinearVariant(const LinearProblem& given) {
   static std::mutex mutex;
   static auto* entries = new std::list<Entry>;
   constexpr size_t kKept = 64;
-  const LinearProblem problem = WithoutOptimizer(given);
+  LinearProblem problem = given;
+  problem.phase = WithoutOptimizer(given.phase);
   const int64_t version = MeasuredSpeeds().version();
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = std::find_if(entries->begin(), entries->end(), [&](const Entry& entry) {

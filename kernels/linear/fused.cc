@@ -19,12 +19,11 @@
 
 #include "kernels/linear/fused_kernel.h"
 #include "kernels/linear/fused_plan.h"
+#include "kernels/linear/kernel_call.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
 namespace {
-
-int64_t RealBytes(int64_t element_bytes) { return element_bytes == 8 ? 8 : 4; }
 
 // The scratch of a pass, in the order in which it is allocated.
 std::vector<std::pair<const char*, int64_t>> ScratchElements(const FusedPlan& plan) {
@@ -52,30 +51,6 @@ std::vector<cost::Tensor> TraceScratch(cost::Tape& tape, const FusedPlan& plan,
     scratch.push_back(tape.Empty(name, {elements * RealBytes(element_bytes) / element_bytes}));
   }
   return scratch;
-}
-
-// Calls with an Element of the tensor's type.
-template <typename F>
-void WithElement(at::ScalarType dtype, const F& f) {
-  switch (dtype) {
-    case at::kFloat:
-      return f(float());
-    case at::kDouble:
-      return f(double());
-    case at::kBFloat16:
-      return f(BFloat16());
-    default:
-      TORCH_CHECK(false, "fused: x must be float32, float64 or bfloat16, not ", dtype);
-  }
-}
-
-template <typename Element>
-const Element* ConstData(const at::Tensor& tensor) {
-  return static_cast<const Element*>(tensor.const_data_ptr());
-}
-template <typename Element>
-Element* MutableData(at::Tensor& tensor) {
-  return static_cast<Element*>(tensor.mutable_data_ptr());
 }
 
 // The planned kernel for a problem; the latest few are kept, as planning takes longer than a small
@@ -106,15 +81,6 @@ std::shared_ptr<const FusedKernel<Element>> KernelFor(const TtShape& shape, int6
     if (entries->size() > kKept) entries->pop_back();
   }
   return entries->front().kernel;
-}
-
-// Runs f(0) .. f(count - 1) on as many threads.
-template <typename F>
-void InParallel(int64_t count, const F& f) {
-  if (count == 1) return f(0);
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) f(i);
-  });
 }
 
 // Runs a pass: `out` is y forward; dx and then every core's gradient backward.

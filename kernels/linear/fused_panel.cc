@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/linear/join_cores.h"
+#include "kernels/linear/kernel_call.h"
 #include "kernels/linear/panel_kernel.h"
 #include "kernels/variant.h"
 
@@ -31,41 +32,7 @@ int64_t Cut(const TtShape& shape) {
   return 1;
 }
 
-template <typename F>
-void InParallel(int64_t count, const F& f) {
-  if (count == 1) return f(0);
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) f(i);
-  });
-}
-
-// Calls with an Element of the tensor's type.
-template <typename F>
-void WithElement(const at::Tensor& x, const F& f) {
-  switch (x.scalar_type()) {
-    case at::kFloat:
-      return f(float());
-    case at::kDouble:
-      return f(double());
-    case at::kBFloat16:
-      return f(BFloat16());
-    default:
-      TORCH_CHECK(false, "fused-panel: x must be float32, float64 or bfloat16, not ",
-                  x.scalar_type());
-  }
-}
-
 at::ScalarType RealOf(at::ScalarType dtype) { return dtype == at::kBFloat16 ? at::kFloat : dtype; }
-int64_t RealBytes(int64_t element_bytes) { return std::max<int64_t>(element_bytes, sizeof(float)); }
-
-template <typename Element>
-const Element* ConstData(const at::Tensor& tensor) {
-  return static_cast<const Element*>(tensor.const_data_ptr());
-}
-template <typename Element>
-Element* MutableData(at::Tensor& tensor) {
-  return static_cast<Element*>(tensor.mutable_data_ptr());
-}
 
 // The scratch of a pass, in the order in which it is allocated.
 std::vector<std::pair<const char*, int64_t>> ScratchElements(const PanelPlan& plan) {
@@ -117,7 +84,7 @@ class PanelLinear : public torch::autograd::Function<PanelLinear> {
                      right = right_any.contiguous();
     context->save_for_backward({x, left, right});
     at::Tensor y = at::empty({x.size(0), joined.out_features()}, x.options());
-    WithElement(x, [&](auto element) {
+    WithElement(x.scalar_type(), [&](auto element) {
       using Element = decltype(element);
       using Real = PanelReal<Element>;
       const PanelPlan plan = PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Element),
@@ -140,7 +107,7 @@ class PanelLinear : public torch::autograd::Function<PanelLinear> {
     at::Tensor dx = at::empty(x.sizes(), x.options());
     at::Tensor dleft = at::empty(left.sizes(), left.options());
     at::Tensor dright = at::empty(right.sizes(), right.options());
-    WithElement(x, [&](auto element) {
+    WithElement(x.scalar_type(), [&](auto element) {
       using Element = decltype(element);
       using Real = PanelReal<Element>;
       const PanelPlan plan = PlanPanels(joined, x.size(0), at::get_num_threads(), sizeof(Element),

@@ -8,11 +8,13 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/library.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "kernels/cost/speed.h"
 #include "kernels/problem.h"
+#include "kernels/scalar_type.h"
 #include "kernels/shape.h"
 #include "kernels/variant.h"
 
@@ -31,16 +33,11 @@ const LinearVariant& VariantNamed(const std::string& name) {
   return *variant;
 }
 
-DType DTypeOf(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return DType::kFloat32;
-    case at::kDouble:
-      return DType::kFloat64;
-    case at::kBFloat16:
-      return DType::kBFloat16;
-    default:
-      TORCH_CHECK_TYPE(false, "x is ", dtype, "; a TT layer takes Float, Double or BFloat16");
+DType DTypeOfTensor(at::ScalarType dtype) {
+  try {
+    return DTypeOf(dtype);
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_TYPE(false, error.what());
   }
 }
 
@@ -53,7 +50,7 @@ TtShape ShapeOf(at::IntArrayRef in_modes, at::IntArrayRef out_modes, at::IntArra
 }
 
 LinearProblem ProblemOf(const TtShape& shape, int64_t batch, bool train, at::ScalarType dtype) {
-  return {shape, batch, train ? Phase::kTrain : Phase::kInference, DTypeOf(dtype),
+  return {shape, batch, train ? Phase::kTrain : Phase::kInference, DTypeOfTensor(dtype),
           at::get_num_threads()};
 }
 
