@@ -16,7 +16,8 @@ struct MeasuredMemory {
   MemoryFigures bytes;
   // How far the process's resident memory rose over what it was before the run was made.
   int64_t rss_peak_bytes = 0;
-  // Of y and of every gradient, against the reference; 0 without one.
+  // Of y and of every gradient, or, where y is wrong, of y alone, against the reference; 0 without
+  // one.
   double max_relative_error = 0;
   std::string max_error_of;  // The tensor that has it.
   // Allocations and releases of the measured iteration, in order, and what of it outlives it.
