@@ -46,7 +46,7 @@ std::optional<double> TimedSeconds(const LinearVariant& variant, const LinearPro
 
 Line LineOf(const LinearVariant& variant, const LinearProblem& problem) {
   Line line{&variant, std::nullopt, TimedSeconds(variant, problem)};
-  if (variant.WhyPeaksUnmodelled(problem).empty()) {
+  if (variant.WhyUnsupported(problem).empty() && variant.WhyPeaksUnmodelled(problem).empty()) {
     line.peak_bytes = PredictLinearCost(variant, problem).bytes.peak;
   }
   return line;

@@ -2,6 +2,7 @@
 //   bazel run //benchmarks:advise -- --shape=2x5x41:10x14x15 --rank=8 --batch=64
 // Memory is exact, by the cost models; times are FLOPs over rates that are measured first, on that
 // very layer at a few batches.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -53,6 +54,13 @@ int Run(const std::vector<std::string>& arguments) {
     if (name.rfind("--", 0) == 0 && !taken.count(name.substr(2))) {
       throw UsageError(name + ": advise takes no such flag; --help lists what it takes");
     }
+  }
+  auto is_layer = [](const std::string& argument) {
+    const std::string name = argument.substr(0, argument.find('='));
+    return name == "--shape" || name == "--d";
+  };
+  if (std::none_of(arguments.begin(), arguments.end(), is_layer)) {
+    throw UsageError("there is no layer to advise on: give --shape=768:3072, or --d=16 for a cube");
   }
   const Machine machine = ReadMachine();
   std::string help;

@@ -130,7 +130,7 @@ PhaseRun::Tensors AttentionRun::MakeDy(const Reference* reference) const {
   return dy;
 }
 
-double AttentionRun::ErrorOf(const Tensors& y, const Reference& any_reference) const {
+ResultError AttentionRun::ErrorOf(const Tensors& y, const Reference& any_reference) const {
   const auto& reference = dynamic_cast<const AttentionReference&>(any_reference);
   const int64_t hidden = problem_.hidden;
   RelativeError error;
@@ -141,10 +141,10 @@ double AttentionRun::ErrorOf(const Tensors& y, const Reference& any_reference) c
                 for (int64_t i = 0; i < hidden; ++i)
                   error.Add(row[i], reference.oracle.y[(r * problem_.target_len + t) * hidden + i]);
               });
-  return error.value();
+  return {error.value(), "y"};
 }
 
-double AttentionRun::ErrorOfGradients(const Reference& any_reference) const {
+ResultError AttentionRun::ErrorOfGradients(const Reference& any_reference) const {
   const auto& reference = dynamic_cast<const AttentionReference&>(any_reference);
   const AttentionOracleResult& oracle = reference.oracle;
   // The index among the reference's rows; -1 for rows whose gradients are zero.
@@ -152,10 +152,11 @@ double AttentionRun::ErrorOfGradients(const Reference& any_reference) const {
     const auto at = std::find(reference.rows.begin(), reference.rows.end(), b);
     return at == reference.rows.end() ? -1 : at - reference.rows.begin();
   };
-  std::vector<RelativeError> errors;
-  auto check_rows = [&](const at::Tensor& gradient, const std::vector<double>& expected) {
+  std::vector<std::pair<RelativeError, std::string>> errors;
+  auto check_rows = [&](const at::Tensor& gradient, const std::vector<double>& expected,
+                        const std::string& of) {
     const int64_t width = gradient.numel() / problem_.batch;
-    RelativeError& error = errors.emplace_back();
+    RelativeError& error = errors.emplace_back(RelativeError(), of).first;
     WithData(gradient, [&](const auto* data) {
       for (int64_t b = 0; b < problem_.batch; ++b) {
         const int64_t r = index_of(b);
@@ -164,13 +165,13 @@ double AttentionRun::ErrorOfGradients(const Reference& any_reference) const {
       }
     });
   };
-  check_rows(inputs_[0].grad(), oracle.dcontext);
+  check_rows(inputs_[0].grad(), oracle.dcontext, "the context");
 
   const size_t steps = inputs_.size() - 1 - oracle.dinitial.size();
   Tensors gradients;
   for (size_t i = 1; i <= steps; ++i) gradients.push_back(inputs_[i].grad());
   const StepLayout layout = LayoutOf(problem_, StepWidth(problem_));
-  RelativeError& step_error = errors.emplace_back();
+  RelativeError& step_error = errors.emplace_back(RelativeError(), "the steps").first;
   ForEachStep(gradients, layout, AllRows(problem_.batch),
               [&](const auto* row, int64_t b, int64_t t) {
                 const int64_t r = index_of(b);
@@ -179,10 +180,12 @@ double AttentionRun::ErrorOfGradients(const Reference& any_reference) const {
                 }
               });
   for (size_t i = 0; i < oracle.dinitial.size(); ++i)
-    check_rows(inputs_[1 + steps + i].grad(), oracle.dinitial[i]);
+    check_rows(inputs_[1 + steps + i].grad(), oracle.dinitial[i],
+               "initial state " + std::to_string(i + 1));
 
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    RelativeError& error = errors.emplace_back();
+    RelativeError& error =
+        errors.emplace_back(RelativeError(), "parameter " + std::to_string(i + 1)).first;
     WithData(parameters_[i].grad(), [&](const auto* data) {
       const std::vector<double>& expected = oracle.dparameters[i];
       for (size_t j = 0; j < expected.size(); ++j) error.Add(data[j], expected[j]);
@@ -190,9 +193,10 @@ double AttentionRun::ErrorOfGradients(const Reference& any_reference) const {
   }
   // With one source state the softmax is 1 whatever its score: gradients of what makes the score
   // are 0, and their rounding is measured by the other gradients.
-  double scale = 0, worst = 0;
-  for (const RelativeError& error : errors) scale = std::max(scale, error.largest());
-  for (const RelativeError& error : errors) worst = std::max(worst, error.value(scale));
+  double scale = 0;
+  for (const auto& [error, of] : errors) scale = std::max(scale, error.largest());
+  ResultError worst;
+  for (const auto& [error, of] : errors) worst.Raise({error.value(scale), "the gradient of " + of});
   return worst;
 }
 

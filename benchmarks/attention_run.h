@@ -29,8 +29,8 @@ class AttentionRun : public PhaseRun {
   void Backward(const Tensors& y, const Tensors& dy) override { pass_->Backward(y, dy); }
   void ReleaseBuffers() override { pass_->Release(); }
   // Against an AttentionReference.
-  double ErrorOf(const Tensors& y, const Reference& reference) const override;
-  double ErrorOfGradients(const Reference& reference) const override;
+  ResultError ErrorOf(const Tensors& y, const Reference& reference) const override;
+  ResultError ErrorOfGradients(const Reference& reference) const override;
 
  private:
   AttentionProblem problem_;

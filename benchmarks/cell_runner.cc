@@ -41,7 +41,9 @@ void VisitFigures(Figures& f, const Visit& visit) {
 }
 
 std::string Serialize(const CellOutcome& outcome) {
-  json j = {{"status", static_cast<int>(outcome.status)}, {"reason", outcome.reason}};
+  json j = {{"status", static_cast<int>(outcome.status)},
+            {"reason", outcome.reason},
+            {"details", outcome.details}};
   ToJson(&j, "baseline_peak", outcome.baseline_peak_bytes);
   ToJson(&j, "error", outcome.max_relative_error);
   if (outcome.memory) {
@@ -68,6 +70,7 @@ CellOutcome Deserialize(const std::string& text) {
   CellOutcome outcome;
   outcome.status = static_cast<Status>(j.at("status").get<int>());
   outcome.reason = j.at("reason");
+  outcome.details = j.at("details");
   FromJson(j, "baseline_peak", &outcome.baseline_peak_bytes);
   FromJson(j, "error", &outcome.max_relative_error);
   if (j.contains("memory")) {
@@ -113,6 +116,12 @@ bool SaysOutOfMemory(const std::string& what) {
 // A LibTorch error up to where its stack trace begins.
 std::string FirstLine(const std::string& what) { return what.substr(0, what.find('\n')); }
 
+// What to do about an exception of a variant's own.
+std::string ThrownAdvice(const std::string& variant) {
+  return " (an exception; where '" + variant +
+         "' cannot run such a cell, its WhyUnsupported() has to give the reason)";
+}
+
 CellOutcome Measure(const Cell& cell, const CellOptions& options, const Reference* reference,
                     bool with_baseline) {
   const Workload& workload = *cell.workload;
@@ -131,23 +140,28 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const Referenc
     if (!(memory.max_relative_error <= tolerance)) {
       outcome.status = Status::kWrong;
       outcome.reason = outcome.max_relative_error
-                           ? "the largest error against the float64 oracle is " +
-                                 Short(memory.max_relative_error) + " of the largest element; " +
+                           ? memory.max_error_of +
+                                 " is wrong: it differs from the float64 oracle by " +
+                                 Short(memory.max_relative_error) + " of its largest element; " +
                                  Short(tolerance) + " is allowed"
-                           : "the results hold a NaN or an infinite element; the oracle's do not";
+                           : memory.max_error_of +
+                                 " is wrong: it holds a NaN or an infinite element; the float64 "
+                                 "oracle's does not";
       return outcome;
     }
   }
   if (options.measure_memory) {
     const std::string unmodelled = workload.WhyPeaksUnmodelled();
-    const std::string difference = CompareWithModel(memory, workload.Predict(), unmodelled.empty());
-    outcome.memory = std::move(memory);
-    outcome.reason = unmodelled;
+    const CellCost model = workload.Predict();
+    const std::string difference = CompareWithModel(memory, model, unmodelled.empty());
     if (!difference.empty()) {
       outcome.status = Status::kWrong;
       outcome.reason = difference;
-      return outcome;
+      outcome.details = ShowBesideModel(memory, model);
     }
+    outcome.memory = std::move(memory);
+    if (!difference.empty()) return outcome;
+    outcome.reason = unmodelled;
     if (baseline) {
       outcome.baseline_peak_bytes = MeasureMemory(*baseline, options.seed, 0).bytes.peak;
     }
@@ -193,9 +207,12 @@ CellOutcome RunCell(const Cell& cell, const CellOptions& options, const Referenc
       return Serialize(Failed(Status::kOom, error.what()));
     } catch (const std::bad_alloc&) {
       return Serialize(Failed(Status::kOom, "the machine has no more memory"));
+    } catch (const BrokenContract& error) {
+      return Serialize(Failed(Status::kWrong, error.what()));
     } catch (const std::exception& error) {
       const std::string what = FirstLine(error.what());
-      return Serialize(Failed(SaysOutOfMemory(what) ? Status::kOom : Status::kCrashed, what));
+      if (SaysOutOfMemory(what)) return Serialize(Failed(Status::kOom, what));
+      return Serialize(Failed(Status::kCrashed, what + ThrownAdvice(cell.variant())));
     }
   };
   const ChildResult child =

@@ -34,7 +34,8 @@ struct CellOptions {
 
 struct CellOutcome {
   Status status = Status::kOk;
-  std::string reason;  // One sentence; may be empty when ok.
+  std::string reason;   // One sentence; may be empty when ok.
+  std::string details;  // For people, beside the reason: a table of several lines, or "".
   // Absent: not measured, because not asked for or because the cell did not end ok.
   std::optional<MeasuredMemory> memory;
   std::optional<int64_t> baseline_peak_bytes;

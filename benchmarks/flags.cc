@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <fstream>
+#include <iomanip>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -24,27 +25,36 @@ struct FlagSpec {
   const char* help;
 };
 
-constexpr const char* kAxes = "Axes (lists a,b,c; ranges 2:32:x2, 1:9:+2; variants take globs)";
-constexpr const char* kMeasuring = "Measuring";
-constexpr const char* kRunning = "Running";
+constexpr const char* kAxes =
+    "What to run (lists a,b,c; ranges 2:32:x2, 1:9:+2; variants take globs)";
+constexpr const char* kAttention = "What to run: a decoder's attention instead of layers";
+constexpr const char* kChoosing = "Which of these cells";
+constexpr const char* kMeasuring = "How to measure";
+constexpr const char* kResults = "Where results go";
+
+constexpr std::array kGroups = {kAxes, kAttention, kChoosing, kMeasuring, kResults};
 
 // --threads defaults to all cores.
 constexpr std::array kFlags = {
     FlagSpec{"variant", "*", kAxes, "ways to compute it; they decide on the family"},
     FlagSpec{"d", "", kAxes, "cubes: all modes d"},
-    FlagSpec{"cores", "3", kAxes, "TT cores, for --d and for plain sizes in --shape"},
     FlagSpec{"shape", "", kAxes, "layers: 2x5x41:10x14x15, or 410:2100 to be factorised"},
-    FlagSpec{"factor-order", "ascending", kAxes, "ascending, descending or balanced"},
+    FlagSpec{"cores", "3", kAxes, "TT cores, for --d and for plain sizes in --shape"},
+    FlagSpec{"factor-order", "ascending", kAxes, "of plain sizes: ascending, descending, balanced"},
     FlagSpec{"rank", "8", kAxes, "all inner ranks"},
-    FlagSpec{"source-len", "52", kAxes, "attention: states of the source"},
-    FlagSpec{"target-len", "52", kAxes, "attention: decoder steps"},
-    FlagSpec{"hidden", "600", kAxes, "attention: hidden size"},
-    FlagSpec{"layers", "0", kAxes, "LSTM layers of the whole decoder; 0: the attention alone"},
     FlagSpec{"batch", "1,64,512", kAxes, "rows of x (tokens); attention: sequences"},
     FlagSpec{"phase", "inference,train", kAxes, "inference, train, step-sgd, step-adam"},
     FlagSpec{"dtype", "float32", kAxes, "float32, float64, bfloat16"},
     FlagSpec{"threads", "", kAxes, "threads (default: all cores)"},
     FlagSpec{"device", "cpu", kAxes, "cpu or cuda"},
+    FlagSpec{"source-len", "52", kAttention, "states of the source"},
+    FlagSpec{"target-len", "52", kAttention, "decoder steps"},
+    FlagSpec{"hidden", "600", kAttention, "hidden size"},
+    FlagSpec{"layers", "0", kAttention, "LSTM layers of the whole decoder; 0: the attention alone"},
+    FlagSpec{"preset", "", kChoosing, "a file of flags, overridden by the command line"},
+    FlagSpec{"filter", "", kChoosing, "only cells whose name matches this glob"},
+    FlagSpec{"shard", "1/1", kChoosing, "part i of n: i/n"},
+    FlagSpec{"list", nullptr, kChoosing, "print the plan with predictions; run nothing"},
     FlagSpec{"measure", "memory,time", kMeasuring, "memory, time or both"},
     FlagSpec{"min-time", "20ms", kMeasuring, "least time of one repetition"},
     FlagSpec{"repetitions", "5", kMeasuring, "fewest repetitions; three times as many if noisy"},
@@ -55,15 +65,28 @@ constexpr std::array kFlags = {
     FlagSpec{"memory-limit", "", kMeasuring, "skip cells predicted past it (default: 3/4 of free)"},
     FlagSpec{"crossovers", "", kMeasuring, "phases in which to find the exact crossovers too"},
     FlagSpec{"max-crossover-batch", "65536", kMeasuring, "largest batch of that search"},
-    FlagSpec{"preset", "", kRunning, "a file of flags, overridden by the command line"},
-    FlagSpec{"filter", "", kRunning, "run only cells whose name matches this glob"},
-    FlagSpec{"shard", "1/1", kRunning, "run part i of n: i/n"},
-    FlagSpec{"out", "", kRunning, "directory for the results, made if missing"},
-    FlagSpec{"resume", "", kRunning, "go on with the run in this directory"},
-    FlagSpec{"experiment", "sweep", kRunning, "name written into the rows"},
-    FlagSpec{"list", nullptr, kRunning, "print the plan with predictions; run nothing"},
-    FlagSpec{"quiet", nullptr, kRunning, "no progress"},
+    FlagSpec{"out", "", kResults, "directory, made if missing (default: one in results/runs)"},
+    FlagSpec{"resume", "", kResults, "go on with the run in this directory"},
+    FlagSpec{"experiment", "sweep", kResults, "name written into the rows"},
+    FlagSpec{"quiet", nullptr, kResults, "no progress on the screen"},
 };
+
+// One line for each flag, so that it fits a screen.
+std::string Help() {
+  std::ostringstream text;
+  text << "bazel run //benchmarks:sweep -- --shape=768:3072 --rank=8,16 --batch=1:4096:x4\n";
+  for (const char* group : kGroups) {
+    text << group << "\n";
+    for (const FlagSpec& flag : kFlags) {
+      if (flag.group != group) continue;
+      text << "  --" << std::left << std::setw(20) << flag.name << " " << flag.help;
+      if (flag.default_value && *flag.default_value) text << " [" << flag.default_value << "]";
+      text << "\n";
+    }
+  }
+  text << "Statuses, exit codes and files: docs/measuring.md\n";
+  return text.str();
+}
 
 // Flags by name without dashes; switches have the value "true".
 using FlagMap = std::map<std::string, std::string>;
@@ -91,35 +114,27 @@ void RequireValues(const std::vector<std::string>& arguments) {
 bool IsOfAGrid(const std::string& name) {
   return name == "crossovers" ||
          std::any_of(kFlags.begin(), kFlags.end(), [&](const FlagSpec& flag) {
-           return flag.name == name && flag.group == kAxes;
+           return flag.name == name && (flag.group == kAxes || flag.group == kAttention);
          });
 }
 
 FlagMap ParseFlagMap(const std::vector<std::string>& arguments, const std::string& origin,
                      std::string* help) {
   RequireValues(arguments);
-  CLI::App app("Measures ways to compute a tensor-train linear layer, or a decoder's attention.",
-               "sweep");
-  app.get_formatter()->column_width(34);
+  CLI::App app;
   std::map<std::string, std::string> values;
   std::map<std::string, bool> switches;
   for (const FlagSpec& flag : kFlags) {
     const std::string dashed = std::string("--") + flag.name;
-    CLI::Option* option =
-        flag.default_value
-            ? app.add_option(dashed, values[flag.name])
-                  ->description(
-                      std::string(flag.help) +
-                      (*flag.default_value ? std::string(" [") + flag.default_value + "]" : ""))
-                  ->type_name("")
-            : app.add_flag(dashed, switches[flag.name], flag.help);
-    option->group(flag.group)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    CLI::Option* option = flag.default_value ? app.add_option(dashed, values[flag.name])
+                                             : app.add_flag(dashed, switches[flag.name]);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    *help = app.help();
+    *help = Help();
     return {};
   } catch (const CLI::ParseError& error) {
     for (const std::string& argument : arguments) {

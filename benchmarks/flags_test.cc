@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -186,6 +188,23 @@ TEST(ParseSweepFlagsTest, HelpNamesEveryFlag) {
         "min-time", "repetitions", "cell-timeout", "memory-budget", "filter", "preset",
         "out",      "resume",      "shard",        "list",          "quiet"}) {
     EXPECT_NE(help.find(std::string("--") + name + " "), std::string::npos) << name;
+  }
+}
+
+TEST(ParseSweepFlagsTest, HelpFitsAScreenAndGroupsFlags) {
+  std::string help;
+  ParseSweepFlags({"--help"}, kCores, &help);
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 40);
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  size_t last = 0;
+  for (const char* words :
+       {"What to run", "--batch ", "--hidden ", "Which of these cells", "--filter ",
+        "How to measure", "--min-time ", "Where results go", "--out "}) {
+    const size_t at = help.find(words);
+    ASSERT_NE(at, std::string::npos) << words;
+    EXPECT_GT(at, last) << words;
+    last = at;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 #include "benchmarks/fill.h"
@@ -99,7 +100,28 @@ PhaseRun::Tensors LinearRun::MakeDy(const Reference* reference) const {
 
 void LinearRun::Backward(const Tensors& y, const Tensors& dy) { torch::autograd::backward(y, dy); }
 
-double LinearRun::ErrorOf(const Tensors& y, const Reference& any_reference) const {
+void LinearRun::CheckResult(const Tensors& y) const {
+  auto type_and_sizes = [](const auto& type, at::IntArrayRef sizes) {
+    std::ostringstream text;
+    text << type << " " << sizes;
+    return text.str();
+  };
+  const std::string got = type_and_sizes(y.front().scalar_type(), y.front().sizes());
+  const std::string want =
+      type_and_sizes(x().scalar_type(), {problem_.batch, problem_.shape.out_features()});
+  if (got != want) {
+    throw BrokenContract("y is " + got + " where Forward() has to return " + want +
+                         ", the type of x");
+  }
+  PhaseRun::CheckResult(y);
+  if (problem_.phase != Phase::kInference && !y.front().requires_grad()) {
+    throw BrokenContract(
+        "y has no history, so nothing can be trained: compute it from x and the parameters by "
+        "differentiable operators or a torch::autograd::Function");
+  }
+}
+
+ResultError LinearRun::ErrorOf(const Tensors& y, const Reference& any_reference) const {
   const auto& reference = dynamic_cast<const LinearReference&>(any_reference);
   const int64_t width = problem_.shape.out_features();
   RelativeError error;
@@ -108,15 +130,22 @@ double LinearRun::ErrorOf(const Tensors& y, const Reference& any_reference) cons
       for (int64_t j = 0; j < width; ++j)
         error.Add(data[reference.rows[i] * width + j], reference.oracle.y[i * width + j]);
   });
-  return error.value();
+  return {error.value(), "y"};
 }
 
-double LinearRun::ErrorOfGradients(const Reference& any_reference) const {
+ResultError LinearRun::ErrorOfGradients(const Reference& any_reference) const {
   const auto& reference = dynamic_cast<const LinearReference&>(any_reference);
   const int64_t in = problem_.shape.in_features(), out = problem_.shape.out_features();
   const int64_t rows = static_cast<int64_t>(reference.rows.size());
+  auto gradient_of = [](const at::Tensor& tensor, const std::string& name) -> const at::Tensor& {
+    if (!tensor.grad().defined()) {
+      throw BrokenContract(name + " got no gradient: y has to depend on it, and a " +
+                           "torch::autograd::Function has to return one for it");
+    }
+    return tensor.grad();
+  };
   RelativeError dx_error;
-  WithData(x().grad(), [&](const auto* data) {
+  WithData(gradient_of(x(), "x"), [&](const auto* data) {
     int64_t next = 0;  // The next reference row; all others have no gradient.
     for (int64_t b = 0; b < problem_.batch; ++b) {
       const bool expected = next < rows && reference.rows[next] == b;
@@ -125,10 +154,11 @@ double LinearRun::ErrorOfGradients(const Reference& any_reference) const {
       next += expected;
     }
   });
-  double worst = dx_error.value();
+  ResultError worst{dx_error.value(), "the gradient of x"};
   for (size_t k = 0; k < parameters_.size(); ++k) {
+    const std::string name = variant_.is_dense() ? "the weight" : "core " + std::to_string(k + 1);
     RelativeError error;
-    WithData(parameters_[k].grad(), [&](const auto* data) {
+    WithData(gradient_of(parameters_[k], name), [&](const auto* data) {
       if (!variant_.is_dense()) {
         const std::vector<double>& expected = reference.oracle.dcores[k];
         for (size_t i = 0; i < expected.size(); ++i) error.Add(data[i], expected[i]);
@@ -145,7 +175,7 @@ double LinearRun::ErrorOfGradients(const Reference& any_reference) const {
         }
       }
     });
-    worst = std::max(worst, error.value());
+    worst.Raise({error.value(), "the gradient of " + name});
   }
   return worst;
 }

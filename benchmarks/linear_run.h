@@ -27,9 +27,11 @@ class LinearRun : public PhaseRun {
   Tensors Forward() override;
   Tensors MakeDy(const Reference* reference) const override;
   void Backward(const Tensors& y, const Tensors& dy) override;
-  // Against a LinearReference.
-  double ErrorOf(const Tensors& y, const Reference& reference) const override;
-  double ErrorOfGradients(const Reference& reference) const override;
+  // Of x's type and of the layer's sizes too, and with a history where there is a backward.
+  void CheckResult(const Tensors& y) const override;
+  // Against a LinearReference. Throws BrokenContract where a gradient is missing.
+  ResultError ErrorOf(const Tensors& y, const Reference& reference) const override;
+  ResultError ErrorOfGradients(const Reference& reference) const override;
 
  private:
   const at::Tensor& x() const { return inputs_.front(); }

@@ -1,5 +1,6 @@
 #include "benchmarks/memory_meter.h"
 
+#include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -7,6 +8,8 @@
 #include <cstddef>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -17,6 +20,46 @@ namespace {
 // LibTorch replaces an allocator only by one of the same or a higher priority, and never lowers the
 // priority again; the highest always gets in, and back out.
 constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
+
+// The operators that the recording thread is in, outermost first.
+std::vector<std::string>& OperatorStack() {
+  thread_local std::vector<std::string> stack;
+  return stack;
+}
+
+// "mm" for aten::mm; "MmBackward0" for the engine's evaluation of it, and "Fn" for that of
+// torch::autograd::CppNode<(anonymous namespace)::Fn>.
+std::string ShortName(std::string name) {
+  for (const std::string prefix : {"aten::", "autograd::engine::evaluate_function: "}) {
+    if (name.rfind(prefix, 0) == 0) name.erase(0, prefix.size());
+  }
+  const size_t node = name.find("CppNode<");
+  if (node == std::string::npos) return name;
+  name = name.substr(node + 8, name.rfind('>') - node - 8);
+  const size_t colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
+// The outermost operator; in the backward the node and the first operator under it.
+std::string Site() {
+  const std::vector<std::string>& stack = OperatorStack();
+  if (stack.empty()) return "";
+  const std::string site = ShortName(stack.front());
+  if (stack.front().rfind("aten::", 0) == 0) return site;
+  for (const std::string& inner : stack) {
+    if (inner.rfind("aten::", 0) == 0) return site + ": " + ShortName(inner);
+  }
+  return site;
+}
+
+std::unique_ptr<at::ObserverContext> EnterOperator(const at::RecordFunction& function) {
+  OperatorStack().emplace_back(function.name());
+  return nullptr;
+}
+
+void LeaveOperator(const at::RecordFunction&, at::ObserverContext*) {
+  if (!OperatorStack().empty()) OperatorStack().pop_back();
+}
 
 // Hands out exactly what the wrapped allocator hands out, with the data pointer as context, and
 // keeps the sizes beside it, by address. A context of its own would not do: raw_allocate(), by
@@ -67,8 +110,13 @@ class CountingAllocator final : public c10::Allocator {
     c10::DataPtr memory = wrapped_.allocate(bytes);
     if (counts_.counting && bytes != 0) {
       const int64_t size = static_cast<int64_t>(bytes);
-      counts_.Record(size);
-      counts_.sizes.emplace(memory.get(), size);
+      Block block{size, "", -1};
+      if (counts_.recording) {
+        block.site = Site();
+        block.event = static_cast<int64_t>(counts_.events.size());
+      }
+      counts_.Record(size, block.site);
+      counts_.blocks.emplace(memory.get(), std::move(block));
       counts_.live_bytes += size;
       counts_.peak_bytes = std::max(counts_.peak_bytes, counts_.live_bytes);
     }
@@ -108,18 +156,36 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard<std::mutex> lock(mutex_);
     counts_.recording = true;
     counts_.events.clear();
+    for (auto& [data, block] : counts_.blocks) block.event = -1;
   }
 
-  std::vector<int64_t> StopRecording() {
+  std::vector<MemoryMeter::Event> StopRecording() {
     const std::lock_guard<std::mutex> lock(mutex_);
     counts_.recording = false;
     return std::exchange(counts_.events, {});
   }
 
+  std::vector<MemoryMeter::Event> LiveOfRecording() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::map<int64_t, MemoryMeter::Event> live;
+    for (const auto& [data, block] : counts_.blocks) {
+      if (block.event >= 0) live[block.event] = {block.bytes, block.site};
+    }
+    std::vector<MemoryMeter::Event> events;
+    for (auto& [event, allocated] : live) events.push_back(std::move(allocated));
+    return events;
+  }
+
  private:
+  struct Block {
+    int64_t bytes;
+    std::string site;  // If it was allocated while recording.
+    int64_t event;     // Its place in the present or last recording; -1 for others.
+  };
+
   struct Counts {
-    void Record(int64_t bytes) {
-      if (recording) events.push_back(bytes);
+    void Record(int64_t bytes, const std::string& site) {
+      if (recording) events.push_back({bytes, site});
     }
 
     bool counting = false;
@@ -127,8 +193,8 @@ class CountingAllocator final : public c10::Allocator {
     int64_t budget_bytes = 0;
     int64_t live_bytes = 0;
     int64_t peak_bytes = 0;
-    std::unordered_map<void*, int64_t> sizes;
-    std::vector<int64_t> events;
+    std::unordered_map<void*, Block> blocks;
+    std::vector<MemoryMeter::Event> events;
   };
 
   explicit CountingAllocator(c10::Allocator* wrapped) : wrapped_(*wrapped) {}
@@ -142,11 +208,12 @@ class CountingAllocator final : public c10::Allocator {
   // Memory that this meter did not hand out is unknown to it and passes uncounted.
   void Uncount(void* data) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = counts_.sizes.find(data);
-    if (found == counts_.sizes.end()) return;
-    counts_.Record(-found->second);
-    counts_.live_bytes -= found->second;
-    counts_.sizes.erase(found);
+    const auto found = counts_.blocks.find(data);
+    if (found == counts_.blocks.end()) return;
+    const Block& block = found->second;
+    counts_.Record(-block.bytes, block.site);
+    counts_.live_bytes -= block.bytes;
+    counts_.blocks.erase(found);
   }
 
   c10::Allocator& wrapped_;
@@ -170,7 +237,10 @@ int64_t StatusBytes(const std::string& field) {
 
 MemoryMeter::MemoryMeter(int64_t budget_bytes) { CountingAllocator::Get().Install(budget_bytes); }
 
-MemoryMeter::~MemoryMeter() { CountingAllocator::Get().Remove(); }
+MemoryMeter::~MemoryMeter() {
+  StopObserving();
+  CountingAllocator::Get().Remove();
+}
 
 void MemoryMeter::SetBudget(int64_t budget_bytes) {
   CountingAllocator::Get().SetBudget(budget_bytes);
@@ -182,10 +252,27 @@ int64_t MemoryMeter::peak_bytes() const { return CountingAllocator::Get().peak_b
 
 void MemoryMeter::ResetPeak() { CountingAllocator::Get().ResetPeak(); }
 
-void MemoryMeter::StartRecording() { CountingAllocator::Get().StartRecording(); }
+void MemoryMeter::StartRecording() {
+  StopObserving();
+  OperatorStack().clear();
+  observer_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(EnterOperator, LeaveOperator)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  CountingAllocator::Get().StartRecording();
+}
 
-std::vector<int64_t> MemoryMeter::StopRecording() {
+std::vector<MemoryMeter::Event> MemoryMeter::StopRecording() {
+  StopObserving();
   return CountingAllocator::Get().StopRecording();
+}
+
+void MemoryMeter::StopObserving() {
+  if (observer_) at::removeCallback(*observer_);
+  observer_.reset();
+}
+
+std::vector<MemoryMeter::Event> MemoryMeter::LiveOfRecording() const {
+  return CountingAllocator::Get().LiveOfRecording();
 }
 
 int64_t ResidentBytes() { return StatusBytes("VmRSS:"); }

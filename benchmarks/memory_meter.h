@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -40,10 +41,22 @@ class MemoryMeter {
   int64_t peak_bytes() const;  // The most live bytes since construction or the last ResetPeak().
   void ResetPeak();            // peak_bytes() = live_bytes()
 
-  // While recording, every allocation (+bytes) and release (-bytes) is kept in order. For showing a
-  // measured sequence beside a model's; zero-byte events are left out.
+  struct Event {
+    int64_t bytes;     // Positive when allocated, negative when released.
+    std::string site;  // What allocated it: "mm", "MmBackward0: mm"; "" if no operator did.
+  };
+  // While recording, every allocation and release is kept in order. For showing a measured sequence
+  // beside a model's; zero-byte events are left out. Sites are those of operators that the
+  // recording thread calls.
   void StartRecording();
-  std::vector<int64_t> StopRecording();
+  std::vector<Event> StopRecording();
+  // What was allocated since StartRecording(), or until StopRecording(), and is alive, in order.
+  std::vector<Event> LiveOfRecording() const;
+
+ private:
+  void StopObserving();
+
+  std::optional<uint64_t> observer_;  // The callback by which operators tell that they run.
 };
 
 // The process's resident memory in bytes, from /proc/self/status; 0 where the kernel has none.

@@ -9,6 +9,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,6 +26,12 @@ namespace ttbench {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+
+std::vector<int64_t> BytesOf(const std::vector<MemoryMeter::Event>& events) {
+  std::vector<int64_t> bytes;
+  for (const MemoryMeter::Event& event : events) bytes.push_back(event.bytes);
+  return bytes;
+}
 
 TEST(MemoryMeterTest, StartsAtZero) {
   const MemoryMeter meter;
@@ -89,7 +96,7 @@ TEST(MemoryMeterTest, ResizeGrowsByANewBufferBesideTheOld) {
   t.resize_({20});
   EXPECT_EQ(meter.live_bytes(), 80);
   EXPECT_EQ(meter.peak_bytes(), 120);
-  EXPECT_EQ(meter.StopRecording(), (std::vector<int64_t>{80, -40}));
+  EXPECT_EQ(BytesOf(meter.StopRecording()), (std::vector<int64_t>{80, -40}));
 }
 
 TEST(MemoryMeterTest, TensorsMadeBeforeAreNotCounted) {
@@ -101,7 +108,7 @@ TEST(MemoryMeterTest, TensorsMadeBeforeAreNotCounted) {
   before->resize_({200});
   before.reset();
   EXPECT_EQ(meter.live_bytes(), 40);
-  EXPECT_EQ(meter.StopRecording(), std::vector<int64_t>{40});
+  EXPECT_EQ(BytesOf(meter.StopRecording()), std::vector<int64_t>{40});
 }
 
 TEST(MemoryMeterTest, TensorsMayOutliveTheMeter) {
@@ -151,7 +158,7 @@ TEST(MemoryMeterTest, RecordsInOrder) {
   a.reset();
   const at::Tensor c = at::empty({3});
   b.reset();
-  EXPECT_EQ(meter.StopRecording(), (std::vector<int64_t>{8, -4, 12, -8}));
+  EXPECT_EQ(BytesOf(meter.StopRecording()), (std::vector<int64_t>{8, -4, 12, -8}));
   const at::Tensor unrecorded = at::empty({4});
   EXPECT_TRUE(meter.StopRecording().empty());
   meter.StartRecording();
@@ -160,13 +167,52 @@ TEST(MemoryMeterTest, RecordsInOrder) {
   EXPECT_TRUE(meter.StopRecording().empty()) << "a new recording starts empty";
 }
 
+TEST(MemoryMeterTest, SitesAreTheOperatorsCalled) {
+  MemoryMeter meter;
+  const at::Tensor a = at::ones({2, 3}).requires_grad_(), b = at::ones({3, 5});
+  auto sites = [](const std::vector<MemoryMeter::Event>& events) {
+    std::vector<std::string> sites;
+    for (const MemoryMeter::Event& event : events) {
+      sites.push_back((event.bytes > 0 ? "+" : "-") + event.site);
+    }
+    return sites;
+  };
+  meter.StartRecording();
+  at::Tensor copy = a.transpose(0, 1).reshape({6});
+  at::Tensor product = at::mm(a, b);
+  copy.reset();
+  const c10::DataPtr scratch = c10::GetCPUAllocator()->allocate(8);
+  EXPECT_EQ(sites(meter.StopRecording()),
+            (std::vector<std::string>{"+reshape", "+mm", "-reshape", "+"}));
+  const at::Tensor dy = at::ones({2, 5});
+  meter.StartRecording();
+  torch::autograd::backward({product}, {dy});
+  EXPECT_EQ(sites(meter.StopRecording()), std::vector<std::string>{"+MmBackward0: mm"});
+}
+
+TEST(MemoryMeterTest, TellsWhatIsLeftOfARecording) {
+  MemoryMeter meter;
+  const at::Tensor before = at::empty({1});
+  meter.StartRecording();
+  const at::Tensor first = at::empty({2});
+  at::Tensor gone = at::empty({3});
+  const at::Tensor second = at::ones({4});
+  gone.reset();
+  EXPECT_EQ(BytesOf(meter.LiveOfRecording()), (std::vector<int64_t>{8, 16}));
+  meter.StopRecording();
+  const at::Tensor after = at::empty({5});
+  EXPECT_EQ(BytesOf(meter.LiveOfRecording()), (std::vector<int64_t>{8, 16}));
+  meter.StartRecording();
+  EXPECT_TRUE(meter.LiveOfRecording().empty());
+}
+
 TEST(MemoryMeterTest, CountsHiddenCopies) {
   MemoryMeter meter;
   const at::Tensor t = at::ones({8, 16, 32});
   constexpr int64_t kBytes = 8 * 16 * 32 * 4;
   meter.StartRecording();
   const at::Tensor copied = t.permute({2, 0, 1}).reshape({32 * 8, 16});
-  EXPECT_EQ(meter.StopRecording(), std::vector<int64_t>{kBytes});
+  EXPECT_EQ(BytesOf(meter.StopRecording()), std::vector<int64_t>{kBytes});
 
   // A product of every second column: BLAS takes no such matrix, so mm copies it and drops the
   // copy.
@@ -174,7 +220,8 @@ TEST(MemoryMeterTest, CountsHiddenCopies) {
   const at::Tensor matrix = at::ones({10, 4});
   meter.StartRecording();
   const at::Tensor product = at::mm(wide.slice(1, 0, 20, 2), matrix);
-  EXPECT_EQ(meter.StopRecording(), (std::vector<int64_t>{64 * 4 * 4, 64 * 10 * 4, -64 * 10 * 4}));
+  EXPECT_EQ(BytesOf(meter.StopRecording()),
+            (std::vector<int64_t>{64 * 4 * 4, 64 * 10 * 4, -64 * 10 * 4}));
 }
 
 TEST(MemoryMeterTest, BudgetRefusesInOneSentenceAndChangesNothing) {
@@ -225,7 +272,7 @@ TEST(MemoryMeterTest, RawAllocationsAreCounted) {
   void* const data = allocator->raw_allocate(123);
   EXPECT_EQ(meter.live_bytes(), 123);
   allocator->raw_deallocate(data);
-  EXPECT_EQ(meter.StopRecording(), (std::vector<int64_t>{123, -123}));
+  EXPECT_EQ(BytesOf(meter.StopRecording()), (std::vector<int64_t>{123, -123}));
 }
 
 TEST(MemoryMeterTest, RawAllocationsMayCrossTheMetersEnds) {
@@ -331,7 +378,7 @@ TEST(MemoryMeterTest, ThreadsAddUpExactly) {
   EXPECT_LE(meter.peak_bytes(), bound);
 
   // The record is a history: played back, it gives the same live bytes and the same peak.
-  const std::vector<int64_t> events = meter.StopRecording();
+  const std::vector<int64_t> events = BytesOf(meter.StopRecording());
   EXPECT_EQ(events.size(), size_t{kThreads * (4 * kRounds - 1)});
   int64_t live = 0;
   int64_t peak = 0;

@@ -1,11 +1,11 @@
 #include "benchmarks/memory_pass.h"
 
 #include <algorithm>
+#include <iomanip>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <utility>
-
-#include "benchmarks/memory_meter.h"
 
 namespace ttbench {
 namespace {
@@ -16,19 +16,48 @@ int64_t StorageBytes(const PhaseRun::Tensors& tensors) {
   return bytes;
 }
 
-// The order in which buffers are released together says nothing: sort each run of releases.
-template <typename Events, typename Bytes>
-void SortReleases(Events* events, Bytes bytes) {
-  auto released = [&](const auto& event) { return bytes(event) < 0; };
-  for (auto first = events->begin(); first != events->end();) {
-    first = std::find_if(first, events->end(), released);
-    const auto last = std::find_if_not(first, events->end(), released);
-    std::sort(first, last, [&](const auto& a, const auto& b) { return bytes(a) < bytes(b); });
+// The order in which buffers are released together says nothing: sorts each run of releases.
+template <typename Event>
+std::vector<Event> WithSortedReleases(std::vector<Event> events) {
+  auto released = [](const Event& event) { return event.bytes < 0; };
+  for (auto first = events.begin(); first != events.end();) {
+    first = std::find_if(first, events.end(), released);
+    const auto last = std::find_if_not(first, events.end(), released);
+    std::stable_sort(first, last, [](const Event& a, const Event& b) { return a.bytes < b.bytes; });
     first = last;
   }
+  return events;
 }
 
+// Both sequences, and the first place at which they differ; the length of the longer if none.
+struct Sequences {
+  Sequences(const MeasuredMemory& memory, const CellCost& cost)
+      : measured(WithSortedReleases(memory.events)), model(WithSortedReleases(cost.events)) {
+    while (parting < std::min(measured.size(), model.size()) &&
+           measured[parting].bytes == model[parting].bytes) {
+      ++parting;
+    }
+  }
+  size_t size() const { return std::max(measured.size(), model.size()); }
+
+  std::vector<MemoryMeter::Event> measured;
+  std::vector<cost::Ledger::Event> model;
+  size_t parting = 0;
+};
+
 std::string Signed(int64_t bytes) { return (bytes > 0 ? "+" : "") + std::to_string(bytes); }
+
+std::string SiteOf(const MemoryMeter::Event& event) {
+  return event.site.empty() ? "no operator" : event.site;
+}
+
+std::string Show(const MemoryMeter::Event& event) {
+  return Signed(event.bytes) + " (" + SiteOf(event) + ")";
+}
+
+std::string Show(const cost::Ledger::Event& event) {
+  return Signed(event.bytes) + " (" + event.name + ")";
+}
 
 }  // namespace
 
@@ -50,22 +79,23 @@ MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t bu
     measured.bytes.peak = std::max(measured.bytes.peak.value_or(0), meter.peak_bytes());
     meter.ResetPeak();
   };
+  ResultError error;
   auto iterate = [&] {
     measured.bytes.peak.reset();
     meter.ResetPeak();
     const int64_t state_bytes = meter.live_bytes() - base_bytes;
     PhaseRun::Tensors y = run->Forward();
     end_stage(&measured.bytes.forward_peak);
-    auto note_error = [&](double error) {
-      measured.max_relative_error = std::max(measured.max_relative_error, error);
-    };
-    if (reference) note_error(run->ErrorOf(y, *reference));
+    run->CheckResult(y);
+    if (reference) error.Raise(run->ErrorOf(y, *reference));
     if (phase != Phase::kInference) {
       measured.bytes.held = meter.live_bytes() - weight_bytes - state_bytes - StorageBytes(y);
       PhaseRun::Tensors dy = run->MakeDy(reference);
       run->Backward(y, dy);
       end_stage(&measured.bytes.backward_peak);
-      if (reference) note_error(run->ErrorOfGradients(*reference));
+      // Where y is wrong, gradients are too.
+      if (reference && error.relative <= workload.MaxError())
+        error.Raise(run->ErrorOfGradients(*reference));
       y.clear();
       dy.clear();
       run->ClearInputGradients();
@@ -84,6 +114,9 @@ MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t bu
   meter.StartRecording();
   iterate();
   measured.events = meter.StopRecording();
+  measured.leaks = meter.LiveOfRecording();
+  measured.max_relative_error = error.relative;
+  measured.max_error_of = error.of;
   measured.rss_peak_bytes = std::max<int64_t>(ResidentPeakBytes() - resident_before, 0);
   return measured;
 }
@@ -104,21 +137,62 @@ std::string CompareWithModel(const MeasuredMemory& measured, const CellCost& mod
     compare("step peak", measured.bytes.step_peak, model.bytes.step_peak);
     compare("peak", measured.bytes.peak, model.bytes.peak);
   }
-  if (differences.empty()) return "";
-  std::string text = "measured bytes are not the model's:" + differences;
-
-  std::vector<int64_t> got = measured.events;
-  std::vector<cost::Ledger::Event> want = model.events;
-  SortReleases(&got, [](int64_t bytes) { return bytes; });
-  SortReleases(&want, [](const cost::Ledger::Event& event) { return event.bytes; });
-  for (size_t i = 0; i < std::max(got.size(), want.size()); ++i) {
-    if (i < got.size() && i < want.size() && got[i] == want[i].bytes) continue;
-    text += " they part at allocation event " + std::to_string(i + 1) + ": measured " +
-            (i < got.size() ? Signed(got[i]) : "none") + ", model " +
-            (i < want.size() ? Signed(want[i].bytes) + " (" + want[i].name + ")" : "none");
-    break;
+  if (!measured.leaks.empty()) {
+    int64_t bytes = 0;
+    for (const MemoryMeter::Event& leak : measured.leaks) bytes += leak.bytes;
+    return std::to_string(bytes) + " bytes outlive the iteration, the first by " +
+           SiteOf(measured.leaks.front()) +
+           ": what Forward() and the backward allocate has to be gone with y and the gradients";
   }
+  if (differences.empty()) return "";
+  const Sequences events(measured, model);
+  std::string text = "measured bytes are not the model's:" + differences;
+  if (events.parting < events.size()) {
+    text +=
+        " they part at allocation event " + std::to_string(events.parting + 1) + ": measured " +
+        (events.parting < events.measured.size() ? Show(events.measured[events.parting]) : "none") +
+        ", model " +
+        (events.parting < events.model.size() ? Show(events.model[events.parting]) : "none");
+  }
+  if (!model.flaw.empty()) text += "; " + model.flaw;
   return text;
+}
+
+std::string ShowBesideModel(const MeasuredMemory& measured, const CellCost& model) {
+  constexpr size_t kBefore = 12, kAfter = 24;
+  const Sequences events(measured, model);
+  const size_t first = events.parting - std::min(events.parting, kBefore);
+  const size_t last = std::min(events.size(), events.parting + kAfter);
+  std::ostringstream table;
+  auto more = [&](size_t count) {
+    if (count > 0) table << "  ... " << count << " more\n";
+  };
+  table << "  Allocated (+) and released (-) in one iteration, in bytes and in order:\n  "
+        << std::setw(4) << ""
+        << "  " << std::left << std::setw(44) << "   measured, by"
+        << "|    the model's term\n";
+  more(first);
+  for (size_t i = first; i < last; ++i) {
+    table << (i == events.parting ? "> " : "  ") << std::right << std::setw(4) << i + 1 << "  ";
+    auto cell = [&](int64_t bytes, const std::string& name) {
+      table << std::right << std::setw(12) << Signed(bytes) << "  " << std::left << std::setw(30)
+            << name;
+    };
+    if (i < events.measured.size()) {
+      cell(events.measured[i].bytes, SiteOf(events.measured[i]));
+    } else {
+      table << std::setw(44) << "";
+    }
+    table << "|";
+    if (i < events.model.size()) {
+      table << std::right << std::setw(12) << Signed(events.model[i].bytes) << "  "
+            << events.model[i].name;
+    }
+    if (i == events.parting) table << "   <- they part here";
+    table << "\n";
+  }
+  more(events.size() - last);
+  return table.str();
 }
 
 }  // namespace ttbench

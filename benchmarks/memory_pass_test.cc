@@ -1,184 +1,22 @@
-// The cost models against LibTorch: every figure of every variant, to the byte.
 #include "benchmarks/memory_pass.h"
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
 #include <optional>
-#include <random>
 #include <string>
-#include <vector>
-
-#include "benchmarks/linear_workload.h"
-#include "benchmarks/memory_meter.h"
-#include "kernels/cost/linear_cost.h"
 
 namespace ttbench {
 namespace {
 
-constexpr uint64_t kSeed = 1;
-
-const std::vector<TtShape>& Shapes() {
-  static const auto* shapes = new std::vector<TtShape>{
-      TtShape::Cube(2, 6, 3),
-      TtShape::Cube(3, 4, 2),
-      TtShape::Cube(3, 4, 6),
-      // Unequal modes and ranks, K = 2..6.
-      TtShape({5, 3}, {4, 7}, {6}),
-      TtShape({2, 3, 5}, {3, 2, 4}, {2, 4}),
-      TtShape({5, 3, 2}, {4, 2, 3}, {4, 2}),
-      TtShape({2, 3, 2, 3}, {3, 2, 4, 2}, {3, 4, 2}),
-      TtShape({2, 3, 2, 3, 2}, {3, 2, 2, 2, 3}, {3, 4, 2, 5}),
-      TtShape({2, 3, 4, 2, 3, 2}, {2, 2, 4, 2, 2, 3}, {2, 3, 4, 3, 2}),
-      // Ranks of 1.
-      TtShape({2, 3}, {3, 2}, {1}),
-      TtShape({2, 3, 5}, {3, 2, 4}, {1, 1}),
-      TtShape({2, 3, 5}, {3, 2, 4}, {1, 2}),
-      TtShape({2, 3, 5, 2}, {3, 2, 4, 3}, {3, 1, 2}),
-      // Modes of 1.
-      TtShape({2, 1, 5}, {3, 2, 4}, {2, 3}),
-      TtShape({1, 3, 5}, {3, 1, 4}, {2, 3}),
-      TtShape({3, 1}, {1, 4}, {1}),
-      TtShape({2, 3, 5, 1}, {1, 2, 4, 3}, {2, 1, 2}),
-      TtShape({5, 4, 3}, {1, 1, 1}, {2, 2}),
-      TtShape({1, 1, 1}, {5, 4, 3}, {2, 2}),
-      TtShape({1, 1}, {1, 1}, {1}),
-  };
-  return *shapes;
-}
-
-std::string Label(const LinearProblem& problem) {
-  return problem.shape.modes_name() + " ranks " + problem.shape.ranks_name() + " b" +
-         std::to_string(problem.batch) + " " + Name(problem.phase) + " " + Name(problem.dtype);
-}
-
-class MemoryModelTest : public testing::TestWithParam<const LinearVariant*> {
- protected:
-  MemoryModelTest() { at::set_num_threads(1); }
-  const LinearVariant& variant() const { return *GetParam(); }
-};
-
-TEST_P(MemoryModelTest, EqualsWhatIsMeasured) {
-  int cases = 0;
-  for (const TtShape& shape : Shapes()) {
-    for (const int64_t batch : {1, 2, 7}) {
-      for (const Phase phase : kPhases) {
-        for (const DType dtype : kDTypes) {
-          const LinearProblem problem{shape, batch, phase, dtype};
-          if (!variant().WhyUnsupported(problem).empty()) continue;
-          SCOPED_TRACE(Label(problem));
-          ++cases;
-          const bool exact = variant().WhyPeaksUnmodelled(problem).empty();
-          const LinearCost model = PredictLinearCost(variant(), problem);
-          const MeasuredMemory measured =
-              MeasureMemory(LinearWorkload(variant(), problem), kSeed, 0);
-          EXPECT_EQ(CompareWithModel(measured, model, exact), "");
-          if (exact) continue;
-          auto expect_at_least = [](std::optional<int64_t> got, std::optional<int64_t> want) {
-            EXPECT_EQ(got.has_value(), want.has_value());
-            EXPECT_GE(got, want);
-          };
-          expect_at_least(measured.bytes.forward_peak, model.bytes.forward_peak);
-          expect_at_least(measured.bytes.backward_peak, model.bytes.backward_peak);
-          expect_at_least(measured.bytes.step_peak, model.bytes.step_peak);
-          expect_at_least(measured.bytes.peak, model.bytes.peak);
-        }
-      }
-    }
-  }
-  EXPECT_GT(cases, 0) << "the variant supports none of the shapes";
-}
-
-TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnTwoThreads) {
-  at::set_num_threads(2);
-  for (const Phase phase : {Phase::kInference, Phase::kTrain}) {
-    const LinearProblem problem{TtShape::Cube(3, 8, 4), 64, phase, DType::kFloat32, /*threads=*/2};
-    EXPECT_EQ(CompareWithModel(MeasureMemory(LinearWorkload(variant(), problem), kSeed, 0),
-                               PredictLinearCost(variant(), problem),
-                               variant().WhyPeaksUnmodelled(problem).empty()),
-              "")
-        << Name(phase);
-  }
-}
-
-// Random layers, right and to the byte, from a fixed seed; a failure says how to run its cell
-// alone.
-TEST_P(MemoryModelTest, EqualsWhatIsMeasuredOnRandomLayers) {
-  std::mt19937_64 random(13);
-  auto between = [&](int64_t least, int64_t most) {
-    return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
-  };
-  for (int i = 0; i < 30; ++i) {
-    const int64_t cores = between(2, 6), largest = cores <= 3 ? 9 : 4;
-    Modes in(cores), out(cores);
-    for (int64_t k = 0; k < cores; ++k) {
-      in[k] = between(1, largest);
-      out[k] = between(1, largest);
-    }
-    // Clipped where the modes allow less, so that ranks differ.
-    const int64_t rank = between(1, 12);
-    const Phase phase = between(0, 3) == 0 ? Phase::kInference : Phase::kTrain;
-    const LinearProblem problem{TtShape::Uniform(in, out, rank), between(1, 40), phase,
-                                kDTypes[between(0, kDTypes.size() - 1)],
-                                std::array<int64_t, 4>{1, 2, 3, 8}[between(0, 3)]};
-    if (!variant().WhyUnsupported(problem).empty()) continue;
-    // A gradient of one element is a sum that may cancel, and in bfloat16 the roundings of its
-    // terms are large beside it.
-    bool single = false;
-    for (int64_t k = 0; k < cores; ++k) single |= Product(problem.shape.CoreSizes(k)) == 1;
-    if (single && problem.dtype == DType::kBFloat16) continue;
-    SCOPED_TRACE("bazel run //benchmarks:sweep -- " +
-                 LinearCell(variant().name(), problem, rank).Flags() +
-                 " --seed=" + std::to_string(kSeed));
-    at::set_num_threads(static_cast<int>(problem.threads));
-    const LinearWorkload workload(variant(), problem, rank);
-    const auto reference = workload.MakeReference(kSeed);
-    const MeasuredMemory measured = MeasureMemory(workload, kSeed, 0, reference.get());
-    EXPECT_EQ(CompareWithModel(measured, PredictLinearCost(variant(), problem),
-                               variant().WhyPeaksUnmodelled(problem).empty()),
-              "");
-    EXPECT_LE(measured.max_relative_error, Tolerance(problem));
-  }
-}
-
-// Set-up, which for a dense weight takes twice its bytes, does not count.
-TEST_P(MemoryModelTest, PeakIsTheLeastBudget) {
-  for (const Phase phase : kPhases) {
-    const LinearProblem problem{TtShape({2, 3, 5}, {3, 2, 4}, {2, 4}), 7, phase, DType::kFloat32};
-    if (!variant().WhyUnsupported(problem).empty()) continue;
-    if (!variant().WhyPeaksUnmodelled(problem).empty()) continue;
-    SCOPED_TRACE(Label(problem));
-    const int64_t peak = *PredictLinearCost(variant(), problem).bytes.peak;
-    EXPECT_EQ(MeasureMemory(LinearWorkload(variant(), problem), kSeed, peak).bytes.peak, peak);
-    EXPECT_THROW(MeasureMemory(LinearWorkload(variant(), problem), kSeed, peak - 1), OutOfBudget);
-    EXPECT_THROW(MeasureMemory(LinearWorkload(variant(), problem), kSeed, 1), OutOfBudget);
-  }
-}
-
-std::vector<const LinearVariant*> AllVariants() {
-  std::vector<const LinearVariant*> variants;
-  for (const auto& variant : LinearVariants()) variants.push_back(variant.get());
-  return variants;
-}
-
-INSTANTIATE_TEST_SUITE_P(Registry, MemoryModelTest, testing::ValuesIn(AllVariants()),
-                         [](const auto& info) {
-                           std::string name = info.param->name();
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
-
 MeasuredMemory Measured() {
   MeasuredMemory measured;
   measured.bytes = {100, 40, 20, 60, std::nullopt, 160};
-  measured.events = {+20, +40, -40, -20};
+  measured.events = {{+20, "reshape"}, {+40, "mm"}, {-40, "mm"}, {-20, "reshape"}};
   return measured;
 }
 
-LinearCost Model() {
-  LinearCost model;
+CellCost Model() {
+  CellCost model;
   model.bytes = Measured().bytes;
   model.events = {{"a", +20}, {"b", +40}, {"a", -20}, {"b", -40}};
   return model;
@@ -189,7 +27,7 @@ TEST(CompareWithModelTest, SaysNothingWhereAllIsEqual) {
 }
 
 TEST(CompareWithModelTest, NamesEachFigureThatDiffers) {
-  LinearCost model = Model();
+  CellCost model = Model();
   model.bytes.held = 41;
   model.bytes.step_peak = 0;
   const std::string text = CompareWithModel(Measured(), model);
@@ -201,7 +39,7 @@ TEST(CompareWithModelTest, NamesEachFigureThatDiffers) {
 }
 
 TEST(CompareWithModelTest, LeavesPeaksOutWhereTheyAreNotModelled) {
-  LinearCost model = Model();
+  CellCost model = Model();
   model.bytes.forward_peak = 1;
   model.bytes.backward_peak = 1;
   model.bytes.peak = 1;
@@ -212,18 +50,66 @@ TEST(CompareWithModelTest, LeavesPeaksOutWhereTheyAreNotModelled) {
 }
 
 TEST(CompareWithModelTest, ShowsWhereTheSequencesPart) {
-  LinearCost model = Model();
+  CellCost model = Model();
   model.bytes.peak = 1;
   model.events[1] = {"scratch", +44};
   std::string text = CompareWithModel(Measured(), model);
-  EXPECT_NE(text.find("they part at allocation event 2: measured +40, model +44 (scratch)"),
+  EXPECT_NE(text.find("they part at allocation event 2: measured +40 (mm), model +44 (scratch)"),
             std::string::npos)
       << text;
   model.events.resize(1);
   text = CompareWithModel(Measured(), model);
-  EXPECT_NE(text.find("they part at allocation event 2: measured +40, model none"),
+  EXPECT_NE(text.find("they part at allocation event 2: measured +40 (mm), model none"),
             std::string::npos)
       << text;
+}
+
+TEST(CompareWithModelTest, NamesWhatOutlivesTheIteration) {
+  MeasuredMemory measured = Measured();
+  measured.leaks = {{8, "clone"}, {16, "mm"}};
+  const std::string text = CompareWithModel(measured, Model());
+  EXPECT_NE(text.find("24 bytes outlive the iteration, the first by clone"), std::string::npos)
+      << text;
+}
+
+TEST(CompareWithModelTest, ShowsTheModelsFlaw) {
+  CellCost model = Model();
+  model.bytes.backward_peak = 1;
+  model.flaw = "the model's y has no history";
+  EXPECT_NE(CompareWithModel(Measured(), model).find("; the model's y has no history"),
+            std::string::npos);
+}
+
+std::string LineWith(const std::string& text, const std::string& words) {
+  const size_t found = text.find(words);
+  if (found == std::string::npos) return "";
+  const size_t begin = text.rfind('\n', found) + 1;
+  return text.substr(begin, text.find('\n', found) - begin);
+}
+
+TEST(ShowBesideModelTest, PutsSitesBesideTerms) {
+  CellCost model = Model();
+  model.events[1] = {"scratch", +44};
+  const std::string text = ShowBesideModel(Measured(), model);
+  for (const char* words : {"+20  reshape", "|         +20  a"}) {
+    EXPECT_NE(LineWith(text, "   1  ").find(words), std::string::npos) << text;
+  }
+  for (const char* words : {">    2", "+40  mm", "+44  scratch", "<- they part here"}) {
+    EXPECT_NE(LineWith(text, "+44").find(words), std::string::npos) << text;
+  }
+}
+
+TEST(ShowBesideModelTest, LeavesOutWhatIsFarFromTheFirstDifference) {
+  MeasuredMemory measured;
+  CellCost model;
+  for (int64_t i = 1; i <= 100; ++i) {
+    measured.events.push_back({i, "mm"});
+    model.events.push_back({"T", i == 50 ? 1000 : i});
+  }
+  const std::string text = ShowBesideModel(measured, model);
+  EXPECT_EQ(LineWith(text, "<- they part here").find(">   50"), 0u) << text;
+  EXPECT_NE(text.find("... 37 more"), std::string::npos) << text;
+  EXPECT_NE(text.find("... 27 more"), std::string::npos) << text;
 }
 
 }  // namespace

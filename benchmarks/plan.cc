@@ -105,8 +105,10 @@ std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank) {
 PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
                      const Limits& limits) {
   const Workload& workload = *cell.workload;
+  PlannedCell planned{cell, {}, 0, workload.WhyUnsupported()};
+  if (!planned.skip_reason.empty()) return planned;
+  planned.cost = workload.Predict();
   const std::shared_ptr<const Workload> baseline = workload.Baseline();
-  PlannedCell planned{cell, workload.Predict(), 0, ""};
   const CellCost base = baseline->Predict();
   const int64_t bytes =
       std::max(CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak), workload.SetUpPeakBytes());
@@ -123,8 +125,7 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
     planned.seconds += std::min(kRounds * round, kTimeLimitFactor * least + round);
   }
 
-  planned.skip_reason = workload.WhyUnsupported();
-  if (planned.skip_reason.empty() && cell.device != "cpu") {
+  if (cell.device != "cpu") {
     planned.skip_reason = "this build runs on the CPU alone";
   }
   if (planned.skip_reason.empty() && limits.memory_bytes > 0 && bytes > limits.memory_bytes) {

@@ -38,7 +38,7 @@ struct Limits {
 
 struct PlannedCell {
   Cell cell;
-  CellCost cost;
+  CellCost cost;  // None of its figures where the variant does not support the cell.
   // The time the cell is expected to take with its check and the fewest repetitions, in seconds: a
   // rough figure from the model's FLOPs and bytes and the variant's planning rate.
   double seconds = 0;

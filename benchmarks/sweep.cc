@@ -127,7 +127,7 @@ std::string MeasuringFlags(const CellOptions& options) {
 }
 
 // What a row says of its cell alone.
-Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
+Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags, const std::string& target) {
   const Cell& cell = planned.cell;
   const Setting setting = cell.setting();
   Row row;
@@ -145,8 +145,10 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
   row.Set("device", cell.device);
   row.Set("threads", setting.threads);
   row.Set("seed", static_cast<int64_t>(flags.cell.seed));
-  row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(setting.dtype));
-  row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() + MeasuringFlags(flags.cell) +
+  if (planned.cost.bytes.weight) {
+    row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(setting.dtype));
+  }
+  row.Set("repro", "bazel run " + target + " -- " + cell.Flags() + MeasuringFlags(flags.cell) +
                        " --seed=" + std::to_string(flags.cell.seed) +
                        (flags.cell.memory_budget_bytes > 0
                             ? " --memory-budget=" + std::to_string(flags.cell.memory_budget_bytes)
@@ -234,7 +236,8 @@ std::string LayerOf(const Cell& cell) {
 
 class Sweep {
  public:
-  Sweep(SweepFlags flags, const Machine& machine) : flags_(std::move(flags)), machine_(machine) {}
+  Sweep(SweepFlags flags, const Machine& machine, const std::string& target)
+      : flags_(std::move(flags)), machine_(machine), target_(target) {}
 
   int Run(const std::string& command);
 
@@ -263,6 +266,7 @@ class Sweep {
 
   SweepFlags flags_;
   Machine machine_;
+  std::string target_;
   std::vector<PlannedCell> plan_;
   std::set<std::string> layers_;  // Of all shards; of those grids that look for crossovers.
   std::vector<std::string> notes_;
@@ -277,7 +281,8 @@ class Sweep {
     std::string reason;
   };
   std::map<std::string, GivenUp> given_up_;  // By series: why larger batches are skipped.
-  bool probes_failed_ = false;               // Some probe's bytes were not its model's.
+  std::set<std::string> detailed_;  // Variants whose bytes were shown beside their model's.
+  bool probes_failed_ = false;      // Some probe's bytes were not its model's.
   std::string reference_key_;
   std::unique_ptr<Reference> reference_;
 };
@@ -300,8 +305,9 @@ int Sweep::PrintPlan() const {
   std::printf("%12s %9s  %s\n", "peak", "time", "cell");
   for (const PlannedCell& planned : plan_) {
     const bool skipped = !planned.skip_reason.empty();
-    std::printf("%12s %8.2fs  %s%s%s\n", FormatBytes(*planned.cost.bytes.peak).c_str(),
-                planned.seconds, planned.cell.Name().c_str(), skipped ? "  skipped: " : "",
+    const std::optional<int64_t> peak = planned.cost.bytes.peak;
+    std::printf("%12s %8.2fs  %s%s%s\n", peak ? FormatBytes(*peak).c_str() : "", planned.seconds,
+                planned.cell.Name().c_str(), skipped ? "  skipped: " : "",
                 planned.skip_reason.c_str());
     if (skipped) continue;
     seconds += planned.seconds;
@@ -418,13 +424,18 @@ void Sweep::RunCells() {
     progress.Begin(name);
     const CellOutcome outcome = RunPlanned(planned);
     if (Interrupted()) return;
-    Row row = DescribeCell(planned, flags_);
+    Row row = DescribeCell(planned, flags_, target_);
     SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
     results_->Append(row.fields());
     done_[name] = Name(outcome.status);
     progress.Done(name, outcome.status == Status::kOk
                             ? Name(outcome.status)
                             : Name(outcome.status) + (": " + outcome.reason));
+    // Once for each variant: in its other cells the same term is missing.
+    if (!outcome.details.empty() && !flags_.quiet &&
+        detailed_.insert(planned.cell.variant()).second) {
+      std::fputs(outcome.details.c_str(), stderr);
+    }
   }
 }
 
@@ -479,7 +490,7 @@ void Sweep::FindCrossovers() {
     if (!planned.skip_reason.empty() || Interrupted()) return std::nullopt;
     const CellOutcome outcome = RunCell(cell, probe_flags.cell, nullptr, false, Interrupted);
     if (Interrupted()) return std::nullopt;
-    Row row = DescribeCell(planned, probe_flags);
+    Row row = DescribeCell(planned, probe_flags, target_);
     SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
     probes.Append(row.fields());
     probes_failed_ = probes_failed_ || outcome.status != Status::kOk;
@@ -498,6 +509,7 @@ void Sweep::FindCrossovers() {
     for (const PlannedCell& planned : MakePlan({grid}, "", false, 0, Limits(), &notes_)) {
       const Cell& cell = planned.cell;
       if (LinearOf(cell).is_dense() || !layers_.count(LayerOf(cell))) continue;
+      if (!cell.workload->WhyUnsupported().empty()) continue;
       if (!seen.insert(SeriesOf(cell)).second) continue;
       if (static_cast<int64_t>(seen.size()) % flags_.shard_count != flags_.shard_index) continue;
       searches.push_back(cell);
@@ -665,7 +677,7 @@ int Sweep::Run(const std::string& command) {
 
 }  // namespace
 
-int SweepMain(int argc, char** argv) {
+int SweepMain(int argc, char** argv, const std::string& target) {
   std::signal(SIGINT, NoteSignal);
   std::signal(SIGTERM, NoteSignal);
   std::signal(SIGXFSZ, SIG_IGN);  // A file size limit is a write error like a full disk.
@@ -674,7 +686,7 @@ int SweepMain(int argc, char** argv) {
   // What the user typed: an experiment, which calls this program, says so.
   std::string command = Environment("TTBENCH_COMMAND");
   if (command.empty()) {
-    command = "bazel run //benchmarks:sweep --";
+    command = "bazel run " + target + " --";
     for (const std::string& argument : arguments) command += " " + argument;
   }
   try {
@@ -685,7 +697,7 @@ int SweepMain(int argc, char** argv) {
       std::fputs(help.c_str(), stdout);
       return kExitOk;
     }
-    return Sweep(*std::move(flags), machine).Run(command);
+    return Sweep(*std::move(flags), machine, target).Run(command);
   } catch (const UsageError& error) {
     std::fprintf(stderr, "sweep: %s\n", error.what());
     return kExitUsage;

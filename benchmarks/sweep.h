@@ -15,7 +15,8 @@ namespace ttbench {
 //   128+n  ended by signal n; rows written before are whole
 enum ExitCode { kExitOk = 0, kExitFailed = 1, kExitUsage = 2, kExitNothing = 3, kExitWrite = 4 };
 
-// main() of a sweep program: every variant linked into it is in its registry.
-int SweepMain(int argc, char** argv);
+// main() of a sweep program: every variant linked into it is in its registry. `target` is the
+// program's label, for the commands that rows and run.json give.
+int SweepMain(int argc, char** argv, const std::string& target);
 
 }  // namespace ttbench

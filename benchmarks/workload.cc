@@ -3,6 +3,8 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include <string>
+
 namespace ttbench {
 
 struct PhaseRun::Optimizer {
@@ -24,6 +26,24 @@ void PhaseRun::Prepare(Phase phase) {
   } else if (phase == Phase::kStepAdam) {
     optimizer_ = std::make_unique<Optimizer>();
     optimizer_->optimizer = std::make_unique<torch::optim::Adam>(parameters_, kLearningRate);
+  }
+}
+
+void PhaseRun::CheckResult(const Tensors& y) const {
+  auto refuse_aliases = [&](const Tensors& tensors, const char* of) {
+    for (const at::Tensor& part : y)
+      for (const at::Tensor& tensor : tensors) {
+        if (!part.is_alias_of(tensor)) continue;
+        throw BrokenContract(std::string("y shares its memory with ") + of +
+                             ": Forward() has to return a tensor of its own; clone() it");
+      }
+  };
+  refuse_aliases(inputs_, "x");
+  refuse_aliases(parameters_, "a parameter");
+  for (const at::Tensor& part : y) {
+    if (!part.is_contiguous()) {
+      throw BrokenContract("y is not contiguous: end Forward() with contiguous() or reshape()");
+    }
   }
 }
 

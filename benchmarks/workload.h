@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,23 @@ struct Setting {
 class Reference {
  public:
   virtual ~Reference() = default;
+};
+
+// How far results are from the reference: the largest error of a tensor, relative to the tensor's
+// largest element, and which tensor it is of: "y", "the gradient of core 2".
+struct ResultError {
+  double relative = 0;
+  std::string of;
+
+  // Takes over the other if that is larger.
+  void Raise(const ResultError& other) {
+    if (other.relative > relative) *this = other;
+  }
+};
+
+// A variant that breaks its contract: what() is one sentence that says what to do.
+class BrokenContract : public std::logic_error {
+  using std::logic_error::logic_error;
 };
 
 // A problem set up to run one phase: its inputs, its parameters and its optimizer.
@@ -54,10 +72,14 @@ class PhaseRun {
   // it as the iteration's own; timing leaves it there.
   virtual void ReleaseBuffers() {}
 
-  // The largest error against the reference, relative to the largest element of the same tensor:
-  // of y; and, after Backward() with MakeDy(reference), of the inputs' and parameters' gradients.
-  virtual double ErrorOf(const Tensors& y, const Reference& reference) const = 0;
-  virtual double ErrorOfGradients(const Reference& reference) const = 0;
+  // Throws BrokenContract where y is not what Forward() has to return: contiguous, and sharing
+  // memory with no input and no parameter.
+  virtual void CheckResult(const Tensors& y) const;
+
+  // The largest error against the reference: of y; and, after Backward() with MakeDy(reference), of
+  // the inputs' and parameters' gradients.
+  virtual ResultError ErrorOf(const Tensors& y, const Reference& reference) const = 0;
+  virtual ResultError ErrorOfGradients(const Reference& reference) const = 0;
 
   const Tensors& inputs() const { return inputs_; }
   const Tensors& parameters() const { return parameters_; }

@@ -32,6 +32,17 @@ def test_the_figures_are_printed_and_written(tmp_path):
     assert (out / "report.html").is_file()
 
 
+def test_help_names_the_presets_and_groups_the_flags():
+    done = subprocess.run([_FUSED, "--experiment=fused", "--check=targets", "--help"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 42 and max(map(len, lines)) <= 100
+    assert "default, smoke" in done.stdout
+    for group in ("What to run", "How to measure", "Where results go"):
+        assert any(line.startswith(group) for line in lines), group
+
+
 def test_the_default_preset_has_a_plan():
     done = subprocess.run([_FUSED, "--experiment=fused", "--check=targets", "--list"],
                           capture_output=True, text=True, check=False)

@@ -20,6 +20,7 @@ import tempfile
 import time
 
 from experiments import peers_cells
+from experiments import python_variants
 from plotting import peers as summary
 from plotting import results
 
@@ -91,6 +92,8 @@ class Workers:
         if self._worker is None:
             self._worker = Worker(self._command)
             self.greeting = self._worker.reply(time.monotonic() + self._START_S)
+            if "refused" in self.greeting:
+                raise ValueError(self.greeting["refused"])
         return self._worker
 
     def end(self):
@@ -141,15 +144,16 @@ def _take_times(found, reply):
             reply["iterations"][side], reply["stop_reason"])
 
 
-def choose_sides(patterns, variants, peers):
+def choose_sides(patterns, variants, peers, python=()):
     """The sides that match any of the globs; dense, which ratios are against, always.
 
-    Raises ValueError, one sentence, for a glob that matches nothing.
+    Without patterns, the user's own functions (`python`) run instead of the libraries. Raises
+    ValueError, one sentence, for a glob that matches nothing.
     """
-    known = [*variants, *peers]
+    known = list(dict.fromkeys([*variants, *peers, *python]))
     if patterns is None:
         ours = ["auto"] if "auto" in variants else ["fused", "fused-panel"]
-        return [peers_cells.BASELINE, "sequential", *ours, *peers]
+        return [peers_cells.BASELINE, "sequential", *ours, *(python or peers)]
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             raise ValueError(f"--variant: '{pattern}' matches nothing; there are "
@@ -179,6 +183,9 @@ def _parse(argv):
     parser.add_argument("--variant", type=lambda text: text.split(","),
                         help="sides, the suite's variants and peer-*; takes globs (default: auto, "
                         "or fused,fused-panel where there is no auto; sequential, dense, peer-*)")
+    parser.add_argument("--python-variant", action="append", default=[], metavar="FILE.py[:FUNCTION]",
+                        help="a function(x, cores) of your own as a side, py-<name>, instead of the "
+                        "libraries; may be given again")
     parser.add_argument("--preset", default="default",
                         help="the grid: a preset of //experiments:crossover or a file of the "
                         "sweep's flags (default: default)")
@@ -214,11 +221,41 @@ def _plan(preset, grid_flags):
     return peers_cells.parse_plan(done.stdout)
 
 
-def _directory(out):
+def _stands():
+    """Where the user stands, which `bazel run` leaves."""
+    return os.environ.get("BUILD_WORKING_DIRECTORY", ".")
+
+
+def _directory(out, experiment):
     if out:
-        return pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), out)
+        return pathlib.Path(_stands(), out)
     workspace = os.environ.get("BUILD_WORKSPACE_DIRECTORY", ".")
-    return pathlib.Path(workspace, "results", "runs", f"peers-{_utc_now():%Y%m%dT%H%M%SZ}")
+    return pathlib.Path(workspace, "results", "runs", f"{experiment}-{_utc_now():%Y%m%dT%H%M%SZ}")
+
+
+def python_specs(texts):
+    """What --python-variant names, by the names of their rows; raises ValueError."""
+    specs = {}
+    for text in texts:
+        spec = python_variants.parse(text, _stands())
+        if spec.name in specs:
+            raise python_variants.VariantError(
+                f"--python-variant: two are named {spec.name}; name a function: {text}:FUNCTION")
+        specs[spec.name] = spec
+    return specs
+
+
+def format_rows(rows, sides):
+    """Lines for people: status and ratios to dense of some sides' rows."""
+    lines = [f"{'time/dense':>11} {'peak/dense':>11}  cell"]
+    for row in rows:
+        if row.variant not in sides:
+            continue
+        ratios = [f"{ratio:.3g}" if ratio else "" for ratio in (row.time_ratio_to_dense,
+                                                               row.peak_ratio_to_dense)]
+        lines.append(f"{ratios[0]:>11} {ratios[1]:>11}  {row.cell}"
+                     + ("" if row.ok else f"  {row.status}: {row.reason}"))
+    return "\n".join(lines)
 
 
 def _utc_now():
@@ -246,7 +283,7 @@ def _calibrate(flags, grid_flags, directory):
     return str(table)
 
 
-def _run(cells, sides, workers, writer, flags, info, calibration):
+def _run(cells, sides, specs, workers, writer, flags, info, calibration):
     """Measures every cell and writes its rows; returns the statuses counted."""
     counts, dense_rows = {}, set()
     for i, cell in enumerate(cells):
@@ -270,9 +307,12 @@ def _run(cells, sides, workers, writer, flags, info, calibration):
                 if name in dense_rows:
                     continue
                 dense_rows.add(name)
-            writer.append(peers_cells.build_row(cell, side, outcomes[side],
-                                                outcomes[peers_cells.BASELINE], flags.seed,
-                                                "peers"))
+            row = peers_cells.build_row(cell, side, outcomes[side],
+                                        outcomes[peers_cells.BASELINE], flags.seed,
+                                        info["experiment"])
+            if side in specs:
+                row["repro"] += f" --python-variant={shlex.quote(specs[side].text)}"
+            writer.append(row)
             counts[outcomes[side].status] = counts.get(outcomes[side].status, 0) + 1
             if outcomes[side].status != "ok":
                 print(f"peers: {name}: {outcomes[side].status}: {outcomes[side].reason}",
@@ -289,8 +329,9 @@ def _terminated(*_):
 def main(argv):
     flags, grid_flags = _parse(argv)
     try:
+        specs = python_specs(flags.python_variant)
         cells = _plan(flags.preset, grid_flags)
-    except peers_cells.CellError as error:
+    except (peers_cells.CellError, python_variants.VariantError) as error:
         print(f"peers: {error}", file=sys.stderr)
         return _USAGE
     threads = {cell.threads for cell in cells}
@@ -299,23 +340,25 @@ def main(argv):
         return _USAGE
     workers = Workers([flags.python, _HERE / "peers_worker.py",
                        _ROOT / "benchmarks" / "python" / "libttbench_measure.so",
-                       str(*threads)])
+                       str(*threads), *(f"{spec.path}:{spec.function}" for spec in specs.values())])
+    experiment = "python" if specs else "peers"
     signal.signal(signal.SIGTERM, _terminated)
     begun = time.monotonic()
     try:
         workers.get()
         greeting = workers.greeting
-        sides = choose_sides(flags.variant, greeting["variants"], greeting["peers"])
+        sides = choose_sides(flags.variant, greeting["variants"], greeting["peers"],
+                             list(specs))
         if flags.list:
             for cell in cells:
                 print(*(cell.name(side) for side in sides), sep="\n")
             print(f"{len(cells)} cells of {len(sides)} sides")
             return 0
-        directory = _directory(flags.out)
+        directory = _directory(flags.out, experiment)
         if (directory / "results.csv").exists():
             raise ValueError(f"--out: {directory} already holds a run; name another directory")
         directory.mkdir(parents=True, exist_ok=True)
-        info = {**greeting["fingerprint"], "experiment": "peers",
+        info = {**greeting["fingerprint"], "experiment": experiment,
                 "command": shlex.join(["bazel", "run", "//experiments:peers", "--",
                                        *(a for a in argv if not a.startswith("--python="))]),
                 "versions": greeting["versions"], "sides": sides,
@@ -325,7 +368,7 @@ def main(argv):
             print(f"warning: {warning}", file=sys.stderr)
         _write_info(directory, info)
         calibration = _calibrate(flags, grid_flags, directory) if "auto" in sides else None
-        counts = _run(cells, sides, workers, peers_cells.RowWriter(directory), flags, info,
+        counts = _run(cells, sides, specs, workers, peers_cells.RowWriter(directory), flags, info,
                       calibration)
         info |= {"cells": counts, "wall_s": time.monotonic() - begun,
                  "finished_utc": f"{_utc_now():%Y-%m-%dT%H:%M:%SZ}"}
@@ -346,6 +389,10 @@ def main(argv):
     finally:
         workers.end()
     try:
+        if specs:
+            print(format_rows(results.load(directory).rows, specs))
+            print(directory)
+            return _exit_code(counts)
         text, paths = summary.draw_all(directory)
     except (results.ResultsError, OSError) as error:
         print(f"peers: the rows are written, the summary is not: {error}", file=sys.stderr)
@@ -353,6 +400,10 @@ def main(argv):
     print(text)
     print(f"{len(paths)} tables and plots; read {paths[0]}")
     print(directory)
+    return _exit_code(counts)
+
+
+def _exit_code(counts):
     return 0 if set(counts) <= {"ok", "skipped"} else 1
 
 

@@ -1,7 +1,8 @@
 """Measures cells of //experiments:peers: the suite's variants and the libraries, in one process.
 
 Reads one request a line from stdin and writes replies, one a line, to stdout, all as JSON; peers.py
-is at the other end. Runs in the environment of requirements_peers.txt.
+is at the other end. Runs in the environment of requirements_peers.txt. Functions of the user's own
+(python_variants.py) are sides like the libraries.
 
 A request is a layer, a batch, a phase and the sides to compare. Every side gets the same inputs and
 weights, in its own layout. First, one iteration of the phase runs under the suite's memory meter,
@@ -28,7 +29,12 @@ import torch
 import torchtt
 import torchtt.nn
 
+import python_variants
 import ttbench
+
+class Wrong(Exception):
+    """A result that is not what it should be; the message says what to do."""
+
 
 _RUN_OUT_OF_MEMORY = ("passes the memory budget", "can't allocate memory")
 # Rounds go on past the fewest, to three times as many, while a side's spread is above this.
@@ -147,6 +153,17 @@ PEERS = {
 }
 
 
+def add_python_variant(spec):
+    """Makes a side of the user's function; raises VariantError."""
+    function = python_variants.load(spec)
+
+    def make(layer, cores):
+        parameters = _parameters(layer, [core.clone() for core in cores])
+        return lambda x: function(x, parameters), parameters, _same
+
+    PEERS[spec.name] = (make, spec.algorithm)
+
+
 def _make(name, layer, cores):
     if name in PEERS:
         return PEERS[name][0](layer, cores)
@@ -194,23 +211,52 @@ def _relative_error(got, want):
     return difference / want.abs().max().item() if difference else 0.0
 
 
+def _check_y(side, y):
+    layer = side.layer
+    want = [layer.batch, math.prod(layer.out_modes)]
+    if not isinstance(y, torch.Tensor) or list(y.shape) != want or y.dtype != torch.float32:
+        got = (f"{y.dtype} {list(y.shape)}" if isinstance(y, torch.Tensor)
+               else f"of type {type(y).__name__}")
+        raise Wrong(f"y is {got} where it has to be a tensor torch.float32 {want}")
+    storage = y.untyped_storage().data_ptr()
+    for name, tensor in (("x", side.x), *((f"core {k + 1}", p)
+                                         for k, p in enumerate(side.parameters))):
+        if storage == tensor.untyped_storage().data_ptr():
+            raise Wrong(f"y shares its memory with {name}: return a tensor of its own; clone() it")
+    if layer.train and not y.requires_grad:
+        raise Wrong("y has no history, so nothing can be trained: compute it from x and the cores by "
+                    "differentiable operators, outside no_grad()")
+
+
+def _gradient(name, tensor):
+    if tensor.grad is None:
+        raise Wrong(f"{name} got no gradient: y has to depend on it by differentiable operators")
+    return tensor.grad
+
+
 def _errors_of_gradients(side, x, dy, reference):
+    """(tensor, its largest relative error) for the gradients of x and of every parameter."""
     rows, dx, dcores = reference[0], reference[2], reference[3:]
-    got = side.x.grad
+    got = _gradient("x", side.x)
     others = torch.ones(len(got), dtype=torch.bool)
     others[rows] = False
-    yield _relative_error(got[rows], dx)
+    yield "the gradient of x", _relative_error(got[rows], dx)
     if others.any():
-        yield got[others].abs().max().item() / dx.abs().max().item()
+        yield "the gradient of x", got[others].abs().max().item() / dx.abs().max().item()
     if side.to_suite is None:
-        yield _relative_error(side.parameters[0].grad, dy[rows].double().T @ x[rows].double())
+        yield "the gradient of the weight", _relative_error(
+            side.parameters[0].grad, dy[rows].double().T @ x[rows].double())
         return
-    for parameter, want in zip(side.parameters, dcores, strict=True):
-        yield _relative_error(side.to_suite(parameter.grad), want)
+    for k, (parameter, want) in enumerate(zip(side.parameters, dcores, strict=True)):
+        gradient = side.to_suite(_gradient(f"core {k + 1}", parameter))
+        yield f"the gradient of core {k + 1}", _relative_error(gradient, want)
 
 
-def measure_memory(name, layer, x, dy, cores, reference, budget_bytes):
-    """One iteration under the meter: bytes of every stage and the largest error."""
+def measure_memory(name, layer, x, dy, cores, reference, tolerance, budget_bytes):
+    """One iteration under the meter: bytes of every stage, the largest error, and what has it.
+
+    Raises Wrong, and whatever the side does.
+    """
     meter = torch.ops.ttbench_measure
     rows = reference[0]
     gc.collect()
@@ -219,13 +265,15 @@ def measure_memory(name, layer, x, dy, cores, reference, budget_bytes):
         side = Side(name, layer, x, cores)
         weight = sum(map(_bytes, side.parameters))
         base = weight + _bytes(side.x)
+        before = meter.meter_live()  # A side may have more than its parameters.
         meter.meter_reset_peak()
         with torch.set_grad_enabled(layer.train):
             y = side.forward(side.x)
+        _check_y(side, y)
         figures = {"weight_bytes": weight, "forward_peak_bytes": meter.meter_peak() - base,
                    "peak_bytes": meter.meter_peak()}
         held = meter.meter_live() - weight - _bytes(y)
-        errors = [_relative_error(y.detach()[rows], reference[1])]
+        errors = [("y", _relative_error(y.detach()[rows], reference[1]))]
         if layer.train:
             figures["held_bytes"] = held
             # Zero except in the rows whose gradients the oracle knows.
@@ -236,8 +284,17 @@ def measure_memory(name, layer, x, dy, cores, reference, budget_bytes):
             figures["backward_peak_bytes"] = meter.meter_peak() - base
             figures["peak_bytes"] = max(figures["peak_bytes"], meter.meter_peak())
             errors += _errors_of_gradients(side, x, dy, reference)
-        figures["max_relative_error"] = max(errors)
-        return figures
+        # Where y is wrong, gradients are too.
+        worst, figures["max_relative_error"] = (
+            errors[0] if errors[0][1] > tolerance else max(errors, key=lambda error: error[1]))
+        del y
+        side.clear()
+        gc.collect()
+        leaked = meter.meter_live() - before - (_bytes(checked_dy) if layer.train else 0)
+        if leaked > 0:
+            raise Wrong(f"{leaked} bytes outlive the iteration: what it allocates has to be gone "
+                        "with y and the gradients")
+        return figures, worst
     finally:
         meter.meter_stop()
 
@@ -304,17 +361,28 @@ def measure(request, reply):
                 reply({**result, "status": "skipped", "reason": reason})
                 continue
             result["algorithm"] = algorithm(name, layer)
-            result |= measure_memory(name, layer, x, dy, cores, reference,
-                                     request["memory_budget_bytes"])
+            figures, worst = measure_memory(name, layer, x, dy, cores, reference, tolerance,
+                                            request["memory_budget_bytes"])
+            result |= figures
             error = result["max_relative_error"]
             if error > tolerance:
-                result |= {"status": "wrong", "reason": f"the largest relative error is {error:.3g}"
-                                                        f", and {tolerance:.3g} is allowed"}
+                result |= {"status": "wrong",
+                           "reason": f"{worst} is wrong: it differs from the float64 oracle by "
+                                     f"{error:.3g} of its largest element; {tolerance:.3g} is "
+                                     "allowed"}
             else:
                 result |= {"status": "ok", "reason": ""}
                 sides[name] = Side(name, layer, x, cores)
-        except (RuntimeError, ValueError, TypeError, MemoryError) as error:
+        except Wrong as wrong:
+            result |= {"status": "wrong", "reason": str(wrong)}
+        except NotImplementedError as error:
+            result |= {"status": "skipped", "reason": " ".join(str(error).split())
+                       or "it raised NotImplementedError"}
+        except Exception as error:  # A side may raise whatever it likes.
             result |= _failure(error)
+            if name.startswith(python_variants.PREFIX) and result["status"] == "crashed":
+                result["reason"] += (" (where it cannot compute a layer, it has to raise "
+                                     "NotImplementedError with the reason)")
         reply(result)
     reply({"begin": ""})
     if sides:
@@ -328,7 +396,7 @@ def versions():
             **{package: importlib.metadata.version(package) for package in packages}}
 
 
-def main(measure_library, threads):
+def main(measure_library, threads, *python):
     torch.ops.load_library(measure_library)
     torch.set_num_threads(int(threads))
     tensorly.set_backend("pytorch")
@@ -342,6 +410,13 @@ def main(measure_library, threads):
         replies.write(json.dumps(message) + "\n")
         replies.flush()
 
+    specs = [python_variants.Spec(*text.rsplit(":", 1)) for text in python]
+    try:
+        for spec in specs:
+            add_python_variant(spec)
+    except python_variants.VariantError as error:
+        reply({"refused": str(error)})
+        return
     reply({"variants": ttbench.variants(), "versions": versions(), "peers": list(PEERS),
            "fingerprint": json.loads(torch.ops.ttbench_measure.fingerprint()),
            "available_memory_bytes": torch.ops.ttbench_measure.available_memory()})

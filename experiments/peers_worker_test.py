@@ -1,4 +1,5 @@
 import pathlib
+import re
 import sys
 
 import pytest
@@ -92,3 +93,77 @@ def test_past_the_budget_is_out_of_memory():
 def test_einsum_names_every_index():
     layer = peers_worker.Layer(_request([]))
     assert layer.equation() == "abcd,hbei,icfj,jdgk->aefg"
+
+
+# Functions of the user's own.
+
+# As docs/peers.md shows it.
+_RIGHT = re.search(r"```python\n(# proto\.py: .*?)```",
+                   (_ROOT / "docs" / "peers.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+@pytest.fixture
+def measure_function(tmp_path, monkeypatch):
+    """Measures forward() of a file whose source is _RIGHT and what is given; its reply."""
+    monkeypatch.setattr(peers_worker, "PEERS", dict(peers_worker.PEERS))
+
+    def call(source="", **changes):
+        path = tmp_path / "proto.py"
+        path.write_text(_RIGHT + source, encoding="utf-8")
+        peers_worker.add_python_variant(peers_worker.python_variants.Spec(str(path)))
+        results, replies = _measure(["dense", "py-proto"], **changes)
+        assert results["dense"]["status"] == "ok"
+        timed = "py-proto" in replies[-1]["times"]
+        assert timed == (results["py-proto"]["status"] == "ok")
+        return results["py-proto"]
+    return call
+
+
+@pytest.mark.parametrize("phase", ["inference", "train"])
+def test_a_function_is_a_side(measure_function, phase):
+    result = measure_function(phase=phase)
+    assert (result["status"], result["reason"]) == ("ok", "")
+    assert result["algorithm"] == "proto.py: forward()"
+    assert result["weight_bytes"] == 4 * (2 * 3 * 2 + 2 * 3 * 2 * 3 + 3 * 4 * 5)
+    assert 0 < result["max_relative_error"] < 1e-5
+
+
+def test_a_function_says_what_it_cannot_compute(measure_function):
+    result = measure_function(in_modes=[2, 2], out_modes=[3, 5], ranks=[1, 3, 1])
+    assert (result["status"], result["reason"]) == ("skipped", "written for three cores")
+
+
+@pytest.mark.parametrize("source, status, words", [
+    ("right = forward\ndef forward(x, cores): return 1.001 * right(x, cores)\n",
+     "wrong", "y is wrong: it differs from the float64 oracle by 0.001"),
+    ("right = forward\n"
+     "def forward(x, cores):\n"
+     "    a, b, c = cores\n"
+     "    return right(x, [a, b.detach() + 2 * (b - b.detach()), c])\n",
+     "wrong", "the gradient of core 2 is wrong"),
+    ("right = forward\ndef forward(x, cores): return right(x, [cores[0].detach(), *cores[1:]])\n",
+     "wrong", "core 1 got no gradient"),
+    ("right = forward\ndef forward(x, cores): return right(x, cores).detach()\n",
+     "wrong", "y has no history"),
+    ("right = forward\nkept = []\n"
+     "def forward(x, cores):\n"
+     "    kept.append(x.detach().clone())\n"
+     "    return right(x, cores)\n",
+     "wrong", "576 bytes outlive the iteration"),
+    ("def forward(x, cores): return x.repeat(1, 2)\n", "wrong", "y is torch.float32 [6, 48]"),
+    ("def forward(x, cores): return None\n", "wrong", "y is of type NoneType"),
+    ("def forward(x, cores): return {}['core']\n", "crashed",
+     "KeyError: 'core' (where it cannot compute a layer, it has to raise NotImplementedError"),
+    ("import torch\ndef forward(x, cores): return torch.empty(1 << 47)\n", "oom", ""),
+])
+def test_a_function_that_goes_wrong_has_a_row_with_a_sentence(measure_function, source, status, words):
+    result = measure_function(source)
+    assert result["status"] == status, result
+    assert words in result["reason"]
+
+
+def test_a_function_that_returns_x_is_told(measure_function):
+    result = measure_function("def forward(x, cores): return x\n", in_modes=[2, 3, 4],
+                              out_modes=[4, 2, 3], ranks=[1, 2, 2, 1])
+    assert result["status"] == "wrong"
+    assert "y shares its memory with x" in result["reason"] and "clone() it" in result["reason"]

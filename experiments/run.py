@@ -32,6 +32,10 @@ def _preset(experiment, value):
     return path.resolve() if path.is_file() else None
 
 
+def _preset_names(experiment):
+    return ", ".join(sorted(path.stem for path in (_PRESETS / experiment).glob("*.flags")))
+
+
 def _split(arguments):
     """Takes --experiment, --check and --preset out of the arguments."""
     taken, rest = {}, []
@@ -69,16 +73,17 @@ def _sweep(arguments, command):
 def main(argv):
     taken, arguments = _split(argv)
     experiment = taken["--experiment"]
+    if {"--help", "-h"} & set(arguments):
+        print(f"//experiments:{experiment}: a sweep, then its tables, plots and report; by default "
+              f"--preset=default\nof {_preset_names(experiment)}. The flags are the sweep's:",
+              flush=True)
     resumes = any(a.partition("=")[0] == "--resume" for a in arguments)
     if not resumes:
         name = taken.get("--preset", "default")
         preset = _preset(experiment, name)
         if preset is None:
-            names = ", ".join(sorted(p.stem for p in (_PRESETS / experiment).glob("*.flags")))
-            print(
-                f"{experiment}: --preset: no preset is named '{name}' and no file; there are {names}",
-                file=sys.stderr,
-            )
+            print(f"{experiment}: --preset: no preset is named '{name}' and no file; there are "
+                  f"{_preset_names(experiment)}", file=sys.stderr)
             return _USAGE
         arguments = [f"--preset={preset}", f"--experiment={experiment}", *arguments]
     elif "--preset" in taken:

@@ -43,7 +43,8 @@ class LinearVariant {
   // autograd in x and every parameter.
   virtual at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
                              at::TensorList parameters) const = 0;
-  // The cost model: the same forward on the tape. Every buffer it allocates is a named term.
+  // The cost model: the same forward on the tape. Every buffer it allocates is a named term. Asked
+  // for problems only that the variant supports.
   virtual cost::Tensor Trace(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x,
                              const std::vector<cost::Tensor>& parameters) const = 0;
 

@@ -29,7 +29,7 @@ def _system_library_impl(ctx):
     version = _found_version(ctx)
     if version and version != ctx.attr.version:
         fail(("@%s: version %s is pinned, but %s is installed: install %s %s, or pin the other " +
-              "version in WORKSPACE and run the tests.") % (
+              "version in tools/workspace.bzl and run the tests.") % (
             ctx.name,
             ctx.attr.version,
             version,

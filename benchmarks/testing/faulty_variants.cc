@@ -11,6 +11,12 @@
 //   test-hang        never returns
 //   test-hungry      from batch 2 on asks for more memory than any machine has
 //   test-slow        5 ms longer
+//   test-alias       gives x itself for y
+//   test-leak        keeps a copy of each x it has seen
+//   test-gradient    twice the gradient of core 2
+//   test-detached    a result without history
+//   test-unmodelled  no cost model but for y
+//   test-bad-model   a cost model that reshapes to another number of elements
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
@@ -23,6 +29,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "kernels/variant.h"
 
@@ -31,11 +38,14 @@ namespace {
 
 using Compute = std::function<at::Tensor(const LinearVariant& sequential, const TtShape& shape,
                                          const at::Tensor& x, at::TensorList cores)>;
+using Model =
+    std::function<cost::Tensor(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x)>;
 
 class Faulty : public LinearVariant {
  public:
-  Faulty(std::string name, Compute compute)
-      : name_(std::move(name)), compute_(std::move(compute)) {}
+  // Without a model, the cost is that of `sequential`.
+  Faulty(std::string name, Compute compute, Model model = nullptr)
+      : name_(std::move(name)), compute_(std::move(compute)), model_(std::move(model)) {}
 
   std::string name() const override { return name_; }
   bool is_trusted() const override { return false; }
@@ -48,7 +58,7 @@ class Faulty : public LinearVariant {
   }
   cost::Tensor Trace(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x,
                      const std::vector<cost::Tensor>& cores) const override {
-    return Sequential().Trace(tape, shape, x, cores);
+    return model_ ? model_(tape, shape, x) : Sequential().Trace(tape, shape, x, cores);
   }
 
  private:
@@ -56,6 +66,7 @@ class Faulty : public LinearVariant {
 
   std::string name_;
   Compute compute_;
+  Model model_;
 };
 
 // The fault strikes before the layer is computed.
@@ -84,6 +95,43 @@ at::Tensor ComputeNan(const LinearVariant& sequential, const TtShape& shape, con
 at::Tensor KeepACopy(const LinearVariant& sequential, const TtShape& shape, const at::Tensor& x,
                      at::TensorList cores) {
   return sequential.Forward(shape, x.clone(), cores);
+}
+
+at::Tensor GiveX(const LinearVariant&, const TtShape&, const at::Tensor& x, at::TensorList) {
+  return x;
+}
+
+at::Tensor Leak(const LinearVariant& sequential, const TtShape& shape, const at::Tensor& x,
+                at::TensorList cores) {
+  static auto* kept = new std::vector<at::Tensor>;
+  kept->push_back(x.detach().clone());
+  return sequential.Forward(shape, x, cores);
+}
+
+// The second core's value, with twice its gradient.
+at::Tensor DoubleAGradient(const LinearVariant& sequential, const TtShape& shape,
+                           const at::Tensor& x, at::TensorList cores) {
+  std::vector<at::Tensor> changed = cores.vec();
+  changed[1] = cores[1].detach().add(cores[1].sub(cores[1].detach()), 2);
+  return sequential.Forward(shape, x, changed);
+}
+
+at::Tensor Detach(const LinearVariant& sequential, const TtShape& shape, const at::Tensor& x,
+                  at::TensorList cores) {
+  return sequential.Forward(shape, x, cores).detach();
+}
+
+at::Tensor ComputeRightly(const LinearVariant& sequential, const TtShape& shape,
+                          const at::Tensor& x, at::TensorList cores) {
+  return sequential.Forward(shape, x, cores);
+}
+
+cost::Tensor ModelOnlyY(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x) {
+  return tape.Empty("y", {x.size(0), shape.out_features()});
+}
+
+cost::Tensor ModelNonsense(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x) {
+  return tape.Reshape(x, {x.size(0), shape.out_features() + 1}, "y");
 }
 
 void Crash(int64_t batch) {
@@ -117,6 +165,14 @@ const RegisterLinearVariant kExit(std::make_unique<Faulty>("test-exit", First(Ex
 const RegisterLinearVariant kThrows(std::make_unique<Faulty>("test-throws", First(Throw)));
 const RegisterLinearVariant kHang(std::make_unique<Faulty>("test-hang", First(Hang)));
 const RegisterLinearVariant kHungry(std::make_unique<Faulty>("test-hungry", First(TakeAllMemory)));
+const RegisterLinearVariant kAlias(std::make_unique<Faulty>("test-alias", GiveX));
+const RegisterLinearVariant kLeak(std::make_unique<Faulty>("test-leak", Leak));
+const RegisterLinearVariant kGradient(std::make_unique<Faulty>("test-gradient", DoubleAGradient));
+const RegisterLinearVariant kDetached(std::make_unique<Faulty>("test-detached", Detach));
+const RegisterLinearVariant kUnmodelled(std::make_unique<Faulty>("test-unmodelled", ComputeRightly,
+                                                                 ModelOnlyY));
+const RegisterLinearVariant kBadModel(std::make_unique<Faulty>("test-bad-model", ComputeRightly,
+                                                               ModelNonsense));
 const RegisterLinearVariant kSlow(std::make_unique<Faulty>("test-slow", First(Dawdle)));
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "kernels/cost/cell_cost.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -101,8 +102,14 @@ CellCost PredictCellCost(Phase phase, DType dtype, int64_t threads,
       }
       std::vector<Tensor> dy;
       for (const Tensor& part : y) dy.push_back(tape.Empty("dy", part.sizes()));
+      const bool has_history =
+          std::all_of(y.begin(), y.end(), [](const Tensor& part) { return part.requires_grad(); });
       if (cell.backward) {
         cell.backward(y, dy);
+      } else if (!has_history) {
+        cost.flaw =
+            "the model's y has no history, so it has no backward: make it from x and the "
+            "parameters by the tape's operators";
       } else {
         tape.RunBackward(y, dy);
       }

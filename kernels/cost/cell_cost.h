@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/cost/ledger.h"
@@ -39,6 +40,8 @@ struct CellCost {
   int64_t allocated_bytes = 0;
   // The allocations and releases of the measured iteration, in order.
   std::vector<cost::Ledger::Event> events;
+  // What is wrong with the model itself, as the end of a sentence; "" for nothing.
+  std::string flaw;
 };
 
 // A cell's program on the tape.

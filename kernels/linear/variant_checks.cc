@@ -1,5 +1,6 @@
-// Every registered variant against the float64 oracle: forward, gradients, and the contract of
-// LinearVariant::Forward().
+// Checks of every variant linked beside them, against the float64 oracle: forward, gradients, and
+// the contract of LinearVariant::Forward(). //kernels/linear:variants_test is the repository's;
+// ttbench_sweep() (benchmarks/defs.bzl) makes the test of anyone else's.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +55,12 @@ const std::vector<TtShape>& Shapes() {
       TtShape({1, 1}, {1, 1}, {1}),
   };
   return *shapes;
+}
+
+// For what does not depend on the shape; of several numbers of cores, as not all are supported.
+std::vector<TtShape> FewShapes() {
+  return {TtShape({5, 3}, {4, 7}, {6}), TtShape({2, 3, 5}, {3, 2, 4}, {2, 4}),
+          TtShape({6, 2, 3, 4}, {3, 5, 4, 2}, {7, 3, 5})};
 }
 
 std::vector<double> Values(uint64_t stream, double scale, int64_t count) {
@@ -139,6 +147,19 @@ class VariantTest : public testing::TestWithParam<const LinearVariant*> {
   bool Supports(const TtShape& shape, int64_t batch, Phase phase, DType dtype) const {
     return variant().WhyUnsupported({shape, batch, phase, dtype}).empty();
   }
+  // The variant's, whose exceptions say what to do about them.
+  at::Tensor Forward(const TtShape& shape, const at::Tensor& x, at::TensorList parameters) const {
+    try {
+      return variant().Forward(shape, x, parameters);
+    } catch (const std::exception& error) {
+      const std::string what = error.what();
+      throw std::runtime_error(
+          "'" + variant().name() + "' throws on " + shape.modes_name() + " with ranks " +
+          shape.ranks_name() + " and batch " + std::to_string(x.size(0)) +
+          ", which its WhyUnsupported() does not refuse: " + what.substr(0, what.find('\n')) +
+          "; return a reason there, or compute it");
+    }
+  }
 };
 
 TEST_P(VariantTest, EqualsTheOracle) {
@@ -160,26 +181,35 @@ TEST_P(VariantTest, EqualsTheOracle) {
         std::vector<at::Tensor> parameters = reference.Parameters(variant(), type);
         for (at::Tensor& parameter : parameters) parameter.requires_grad_();
 
-        const at::Tensor y = variant().Forward(shape, x, parameters);
+        const at::Tensor y = Forward(shape, x, parameters);
         ASSERT_EQ(y.sizes(), (at::IntArrayRef{batch, shape.out_features()}));
         EXPECT_EQ(y.scalar_type(), type);
-        EXPECT_LE(MaxRelativeError(y, reference.result.y), tolerance);
+        EXPECT_LE(MaxRelativeError(y, reference.result.y), tolerance)
+            << "y of '" << variant().name() << "' is not the oracle's: correct Forward()";
+        ASSERT_TRUE(y.requires_grad())
+            << "y of '" << variant().name() << "' has no history: compute it by differentiable "
+            << "operators or a torch::autograd::Function";
 
         torch::autograd::backward({y}, {reference.Dy(type)});
+        const std::string wrong_gradient =
+            "' is not the oracle's: correct the backward of '" + variant().name() + "'";
+        ASSERT_TRUE(x.grad().defined()) << "x got no gradient from '" << variant().name() << "'";
         EXPECT_EQ(x.grad().sizes(), x.sizes());
-        EXPECT_LE(MaxRelativeError(x.grad(), reference.result.dx), tolerance);
+        EXPECT_LE(MaxRelativeError(x.grad(), reference.result.dx), tolerance)
+            << "the gradient of 'x" << wrong_gradient;
         for (size_t i = 0; i < parameters.size(); ++i) {
+          ASSERT_TRUE(parameters[i].grad().defined())
+              << "parameter " << i + 1 << " got no gradient from '" << variant().name() << "'";
           EXPECT_EQ(parameters[i].grad().sizes(), parameters[i].sizes());
           EXPECT_LE(MaxRelativeError(parameters[i].grad(), variant().is_dense()
                                                                ? reference.dweight
                                                                : reference.result.dcores[i]),
                     tolerance)
-              << "parameter " << i + 1;
+              << "the gradient of 'parameter " << i + 1 << wrong_gradient;
         }
 
         const at::NoGradGuard no_grad;
-        EXPECT_LE(MaxRelativeError(variant().Forward(shape, x, parameters), reference.result.y),
-                  tolerance)
+        EXPECT_LE(MaxRelativeError(Forward(shape, x, parameters), reference.result.y), tolerance)
             << "without autograd";
       }
     }
@@ -199,9 +229,7 @@ TEST_P(VariantTest, GradientsAreCentralDifferences) {
     const at::Tensor dy = reference.Dy(at::kDouble);
     std::vector<at::Tensor> leaves = reference.Parameters(variant(), at::kDouble);
     leaves.insert(leaves.begin(), reference.X(at::kDouble));
-    auto forward = [&] {
-      return variant().Forward(shape, leaves[0], at::TensorList(leaves).slice(1));
-    };
+    auto forward = [&] { return Forward(shape, leaves[0], at::TensorList(leaves).slice(1)); };
     for (at::Tensor& leaf : leaves) leaf.requires_grad_();
     torch::autograd::backward({forward()}, {dy});
 
@@ -228,22 +256,25 @@ TEST_P(VariantTest, GradientsAreCentralDifferences) {
 }
 
 TEST_P(VariantTest, GivesGradientsOnlyWhereAsked) {
-  const TtShape shape({2, 3, 5}, {3, 2, 4}, {2, 4});
-  const Reference& reference = ReferenceOf(shape, 5);
-  const std::vector<at::Tensor> parameters = reference.Parameters(variant(), at::kFloat);
-  for (size_t leaf = 0; leaf <= parameters.size(); ++leaf) {
-    std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
-    inputs.insert(inputs.begin(), reference.X(at::kFloat));
-    inputs[leaf].requires_grad_();
-    const at::Tensor y = variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
-    torch::autograd::backward({y}, {reference.Dy(at::kFloat)});
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      EXPECT_EQ(inputs[i].grad().defined(), i == leaf) << i << " of " << leaf;
+  for (const TtShape& shape : FewShapes()) {
+    if (!Supports(shape, 5, Phase::kTrain, DType::kFloat32)) continue;
+    SCOPED_TRACE(shape.modes_name());
+    const Reference& reference = ReferenceOf(shape, 5);
+    const std::vector<at::Tensor> parameters = reference.Parameters(variant(), at::kFloat);
+    for (size_t leaf = 0; leaf <= parameters.size(); ++leaf) {
+      std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
+      inputs.insert(inputs.begin(), reference.X(at::kFloat));
+      inputs[leaf].requires_grad_();
+      const at::Tensor y = Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
+      torch::autograd::backward({y}, {reference.Dy(at::kFloat)});
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        EXPECT_EQ(inputs[i].grad().defined(), i == leaf) << i << " of " << leaf;
+      }
+      const std::vector<double>& want = leaf == 0              ? reference.result.dx
+                                        : variant().is_dense() ? reference.dweight
+                                                               : reference.result.dcores[leaf - 1];
+      EXPECT_LE(MaxRelativeError(inputs[leaf].grad(), want), Tolerance(shape, DType::kFloat32));
     }
-    const std::vector<double>& want = leaf == 0              ? reference.result.dx
-                                      : variant().is_dense() ? reference.dweight
-                                                             : reference.result.dcores[leaf - 1];
-    EXPECT_LE(MaxRelativeError(inputs[leaf].grad(), want), Tolerance(shape, DType::kFloat32));
   }
 }
 
@@ -261,11 +292,15 @@ TEST_P(VariantTest, OutputIsContiguousAndAliasesNothing) {
         std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
         inputs.insert(inputs.begin(), reference.X(at::kFloat));
         for (at::Tensor& input : inputs) input.requires_grad_();
-        const at::Tensor y = variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
+        const at::Tensor y = Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
         EXPECT_TRUE(y.is_contiguous());
         EXPECT_EQ(y.storage_offset(), 0);
         EXPECT_EQ(y.storage().nbytes(), static_cast<size_t>(y.numel()) * sizeof(float));
-        for (const at::Tensor& input : inputs) EXPECT_FALSE(y.is_alias_of(input));
+        for (const at::Tensor& input : inputs) {
+          EXPECT_FALSE(y.is_alias_of(input))
+              << "y of '" << variant().name() << "' shares its memory with x or a parameter: "
+              << "Forward() has to return a tensor of its own; clone() it";
+        }
         EXPECT_EQ(y.requires_grad(), with_grad);
         EXPECT_EQ(y.grad_fn() != nullptr, with_grad);
       }
@@ -274,20 +309,22 @@ TEST_P(VariantTest, OutputIsContiguousAndAliasesNothing) {
 }
 
 TEST_P(VariantTest, LeavesItsInputsAlone) {
-  const TtShape shape({2, 3, 5}, {3, 2, 4}, {2, 4});
-  const Reference& reference = ReferenceOf(shape, 5);
-  std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
-  inputs.insert(inputs.begin(), reference.X(at::kFloat));
-  std::vector<at::Tensor> before;
-  for (at::Tensor& input : inputs) {
-    before.push_back(input.clone());
-    input.requires_grad_();
+  for (const TtShape& shape : FewShapes()) {
+    if (!Supports(shape, 5, Phase::kTrain, DType::kFloat32)) continue;
+    SCOPED_TRACE(shape.modes_name());
+    const Reference& reference = ReferenceOf(shape, 5);
+    std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
+    inputs.insert(inputs.begin(), reference.X(at::kFloat));
+    std::vector<at::Tensor> before;
+    for (at::Tensor& input : inputs) {
+      before.push_back(input.clone());
+      input.requires_grad_();
+    }
+    const at::Tensor dy = reference.Dy(at::kFloat);
+    torch::autograd::backward({Forward(shape, inputs[0], at::TensorList(inputs).slice(1))}, {dy});
+    for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(inputs[i].equal(before[i])) << i;
+    EXPECT_TRUE(dy.equal(reference.Dy(at::kFloat)));
   }
-  const at::Tensor dy = reference.Dy(at::kFloat);
-  torch::autograd::backward({variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1))},
-                            {dy});
-  for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(inputs[i].equal(before[i])) << i;
-  EXPECT_TRUE(dy.equal(reference.Dy(at::kFloat)));
 }
 
 TEST_P(VariantTest, TakesNoRows) {
@@ -298,7 +335,7 @@ TEST_P(VariantTest, TakesNoRows) {
     std::vector<at::Tensor> inputs = reference.Parameters(variant(), at::kFloat);
     inputs.insert(inputs.begin(), at::empty({0, shape.in_features()}));
     for (at::Tensor& input : inputs) input.requires_grad_();
-    const at::Tensor y = variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
+    const at::Tensor y = Forward(shape, inputs[0], at::TensorList(inputs).slice(1));
     ASSERT_EQ(y.sizes(), (at::IntArrayRef{0, shape.out_features()}));
     torch::autograd::backward({y}, {at::empty({0, shape.out_features()})});
     for (size_t i = 1; i < inputs.size(); ++i) {
@@ -308,24 +345,25 @@ TEST_P(VariantTest, TakesNoRows) {
 }
 
 TEST_P(VariantTest, RepeatsBitForBitOnOneThread) {
-  for (const DType dtype : kDTypes) {
-    const TtShape shape({6, 2, 3, 4}, {3, 5, 4, 2}, {7, 3, 5});
-    constexpr int64_t kBatch = 33;
-    if (!Supports(shape, kBatch, Phase::kTrain, dtype)) continue;
-    const Reference& reference = ReferenceOf(shape, kBatch);
-    const at::ScalarType type = ScalarTypeOf(dtype);
-    std::vector<at::Tensor> first;
-    for (int run = 0; run < 3; ++run) {
-      std::vector<at::Tensor> inputs = reference.Parameters(variant(), type);
-      inputs.insert(inputs.begin(), reference.X(type));
-      for (at::Tensor& input : inputs) input.requires_grad_();
-      std::vector<at::Tensor> results{
-          variant().Forward(shape, inputs[0], at::TensorList(inputs).slice(1))};
-      torch::autograd::backward({results[0]}, {reference.Dy(type)});
-      for (const at::Tensor& input : inputs) results.push_back(input.grad());
-      if (run == 0) first = results;
-      for (size_t i = 0; i < results.size(); ++i) {
-        EXPECT_TRUE(results[i].equal(first[i])) << Name(dtype) << ", result " << i;
+  for (const TtShape& shape : FewShapes()) {
+    for (const DType dtype : kDTypes) {
+      constexpr int64_t kBatch = 33;
+      if (!Supports(shape, kBatch, Phase::kTrain, dtype)) continue;
+      const Reference& reference = ReferenceOf(shape, kBatch);
+      const at::ScalarType type = ScalarTypeOf(dtype);
+      std::vector<at::Tensor> first;
+      for (int run = 0; run < 3; ++run) {
+        std::vector<at::Tensor> inputs = reference.Parameters(variant(), type);
+        inputs.insert(inputs.begin(), reference.X(type));
+        for (at::Tensor& input : inputs) input.requires_grad_();
+        std::vector<at::Tensor> results{Forward(shape, inputs[0], at::TensorList(inputs).slice(1))};
+        torch::autograd::backward({results[0]}, {reference.Dy(type)});
+        for (const at::Tensor& input : inputs) results.push_back(input.grad());
+        if (run == 0) first = results;
+        for (size_t i = 0; i < results.size(); ++i) {
+          EXPECT_TRUE(results[i].equal(first[i]))
+              << shape.modes_name() << " " << Name(dtype) << ", result " << i;
+        }
       }
     }
   }

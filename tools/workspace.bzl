@@ -1,0 +1,117 @@
+"""What the suite is built from, for its own workspace and for those of other people's variants."""
+
+load("//tools:cuda.bzl", "cuda_toolkit")
+load("//tools:debian_bazel.bzl", "debian_bazel")
+load("//tools:libtorch.bzl", "libtorch")
+load("//tools:python_env.bzl", "python_env")
+load("//tools:system_library.bzl", "system_library")
+load("//tools:wheel_file.bzl", "wheel_file")
+
+def ttbench_dependencies():
+    """Declares every repository that @ttbench needs."""
+    debian_bazel()
+
+    python_env(
+        name = "python_env",
+        requirements = [
+            "@ttbench//:requirements.txt",
+            "@ttbench//:requirements_libtorch.txt",
+        ],
+    )
+
+    native.register_toolchains("@python_env//:toolchain")
+
+    # 2.9 GB, fetched only when a target is built that needs it: those are tagged "manual".
+    python_env(
+        name = "peers_env",
+        base = "@python_env//:BUILD.bazel",
+        requirements = ["@ttbench//:requirements_peers.txt"],
+        source_requirements = ["@ttbench//:requirements_peers_source.txt"],
+    )
+
+    libtorch(
+        name = "libtorch",
+        python_env = "@python_env//:BUILD.bazel",
+    )
+
+    cuda_toolkit(name = "cuda")
+
+    # 1797 images of handwritten digits.
+    wheel_file(
+        name = "digits",
+        file = "sklearn/datasets/data/digits.csv.gz",
+        python_env = "@python_env//:BUILD.bazel",
+        requirements = "@ttbench//:requirements_digits.txt",
+    )
+
+    system_library(
+        name = "cli11",
+        headers = "CLI",
+        package = "libcli11-dev",
+        targets = {"cli11": []},
+        version = "2.1.2",
+        version_after = '#define CLI11_VERSION "',
+        version_header = "CLI/Version.hpp",
+    )
+
+    system_library(
+        name = "google_benchmark",
+        headers = "benchmark",
+        package = "libbenchmark-dev",
+        targets = {"benchmark": [
+            "-lbenchmark",
+            "-lpthread",
+        ]},
+        version = "1.7.1",
+    )
+
+    system_library(
+        name = "googletest",
+        headers = "gtest",
+        package = "libgtest-dev",
+        targets = {
+            "gtest": [
+                "-lgtest",
+                "-lpthread",
+            ],
+            "gtest_main": [
+                "-lgtest_main",
+                "-lgtest",
+                "-lpthread",
+            ],
+        },
+        version = "1.12.1",
+    )
+
+    system_library(
+        name = "libxsmm",
+        headers = "libxsmm",
+        package = "libxsmm-dev",
+        targets = {"libxsmm": [
+            "-lxsmm",
+            "-lxsmmnoblas",
+            "-ldl",
+            "-lpthread",
+        ]},
+        version = "1.17",
+        version_after = '#define LIBXSMM_CONFIG_VERSION "',
+        version_header = "libxsmm_version.h",
+    )
+
+    system_library(
+        name = "nlohmann_json",
+        headers = "nlohmann",
+        package = "nlohmann-json3-dev",
+        targets = {"json": []},
+        version = "3.11.2",
+        version_after = "|  version ",
+        version_header = "nlohmann/json.hpp",
+    )
+
+    system_library(
+        name = "rapidcheck",
+        headers = "rapidcheck",
+        package = "librapidcheck-dev",
+        targets = {"rapidcheck": ["-lrapidcheck"]},
+        version = "0~1033-08b5058",
+    )
