@@ -1,5 +1,6 @@
 #include "benchmarks/memory_meter.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <limits>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -67,10 +69,8 @@ class CountingAllocator final : public c10::Allocator {
     c10::DataPtr memory = wrapped_.allocate(bytes);
     if (counts_.counting && bytes != 0) {
       const int64_t size = static_cast<int64_t>(bytes);
-      counts_.Record(size);
       counts_.sizes.emplace(memory.get(), size);
-      counts_.live_bytes += size;
-      counts_.peak_bytes = std::max(counts_.peak_bytes, counts_.live_bytes);
+      counts_.Count(size);
     }
     if (!memory.compare_exchange_deleter(wrapped_.raw_deleter(), &Release)) {
       throw std::logic_error("the CPU allocator does not attach the deleter it names");
@@ -101,6 +101,7 @@ class CountingAllocator final : public c10::Allocator {
 
   void ResetPeak() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    counts_.shares.clear();
     counts_.peak_bytes = counts_.live_bytes;
   }
 
@@ -118,8 +119,25 @@ class CountingAllocator final : public c10::Allocator {
 
  private:
   struct Counts {
-    void Record(int64_t bytes) {
+    // What a thread of the parallel region that runs now holds of what was taken in it, and the
+    // most that it held.
+    struct Share {
+      int64_t live_bytes = 0, most_bytes = 0;
+    };
+
+    void Count(int64_t bytes) {
       if (recording) events.push_back(bytes);
+      live_bytes += bytes;
+      int64_t most_bytes = live_bytes;
+      if (at::in_parallel_region()) {
+        Share& own = shares[std::this_thread::get_id()];
+        own.live_bytes += bytes;
+        own.most_bytes = std::max(own.most_bytes, own.live_bytes);
+        for (const auto& [thread, share] : shares) most_bytes += share.most_bytes - share.live_bytes;
+      } else {
+        shares.clear();
+      }
+      peak_bytes = std::max(peak_bytes, most_bytes);
     }
 
     bool counting = false;
@@ -127,6 +145,7 @@ class CountingAllocator final : public c10::Allocator {
     int64_t budget_bytes = 0;
     int64_t live_bytes = 0;
     int64_t peak_bytes = 0;
+    std::unordered_map<std::thread::id, Share> shares;  // Empty outside of parallel regions.
     std::unordered_map<void*, int64_t> sizes;
     std::vector<int64_t> events;
   };
@@ -144,8 +163,7 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = counts_.sizes.find(data);
     if (found == counts_.sizes.end()) return;
-    counts_.Record(-found->second);
-    counts_.live_bytes -= found->second;
+    counts_.Count(-found->second);
     counts_.sizes.erase(found);
   }
 
