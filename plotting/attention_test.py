@@ -103,7 +103,7 @@ def test_reuse_is_half_of_where_it_applies(tmp_path):
         (*size, "sum of d(context)", "", "", "sum of gradients", 100, 0, 0, 1, 0)])
     rows = [*_pair("float32", 52), _row("clones-reuse", peak=10 ** 9)]
     run = _results(rows, tmp_path)
-    assert attention_claims.reuse(run)[:4] == (3, 2, 28, 14)
+    assert attention_claims.reuse(run, "attention") == (3, 2, 28, 14)
     verdict = _verdict(run, "C9")
     assert verdict.verdict == claims.HOLDS
     assert "2 of a step's 3 operations" in verdict.evidence
