@@ -87,9 +87,10 @@ void RequireValues(const std::vector<std::string>& arguments) {
   }
 }
 
-// What a preset's grid may have for itself: the axes, and where to look for crossovers.
+// What a preset's grid may have for itself: the axes, what to measure, and where to look for
+// crossovers.
 bool IsOfAGrid(const std::string& name) {
-  return name == "crossovers" ||
+  return name == "crossovers" || name == "measure" ||
          std::any_of(kFlags.begin(), kFlags.end(), [&](const FlagSpec& flag) {
            return flag.name == name && flag.group == kAxes;
          });
@@ -312,6 +313,9 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   grid.threads =
       flags.Given("threads") ? flags.Ints("threads") : std::vector<int64_t>{default_threads};
   for (int64_t threads : grid.threads) AtMost("--threads", threads, 1024);
+  const auto measure = ParseNameAxis("--measure", flags.Text("measure"), {"memory", "time"});
+  grid.measure_memory = std::count(measure.begin(), measure.end(), "memory") > 0;
+  grid.measure_time = std::count(measure.begin(), measure.end(), "time") > 0;
   if (flags.Given("crossovers")) {
     grid.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
     if (!grid.attention_variants.empty()) {
@@ -371,9 +375,6 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
 
   const FlagReader flags(Merge(merged.front(), command_line));
   CellOptions& cell = result.cell;
-  const auto measure = ParseNameAxis("--measure", flags.Text("measure"), {"memory", "time"});
-  cell.measure_memory = std::count(measure.begin(), measure.end(), "memory") > 0;
-  cell.measure_time = std::count(measure.begin(), measure.end(), "time") > 0;
   cell.timing.min_time_ns = ParseSeconds("--min-time", flags.Text("min-time"));
   AtMost("--min-time (in ns)", cell.timing.min_time_ns, 3'600'000'000'000);
   cell.timing.repetitions = flags.Int("repetitions");
