@@ -87,10 +87,10 @@ void RequireValues(const std::vector<std::string>& arguments) {
   }
 }
 
-// What a preset's grid may have for itself: the axes, what to measure, and where to look for
-// crossovers.
+// What a preset's grid may have for itself: the axes, what to measure and how long, and where
+// to look for crossovers.
 bool IsOfAGrid(const std::string& name) {
-  return name == "crossovers" || name == "measure" ||
+  return name == "crossovers" || name == "measure" || name == "min-time" || name == "repetitions" ||
          std::any_of(kFlags.begin(), kFlags.end(), [&](const FlagSpec& flag) {
            return flag.name == name && flag.group == kAxes;
          });
@@ -316,6 +316,10 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   const auto measure = ParseNameAxis("--measure", flags.Text("measure"), {"memory", "time"});
   grid.measure_memory = std::count(measure.begin(), measure.end(), "memory") > 0;
   grid.measure_time = std::count(measure.begin(), measure.end(), "time") > 0;
+  grid.timing.min_time_ns = ParseSeconds("--min-time", flags.Text("min-time"));
+  AtMost("--min-time (in ns)", grid.timing.min_time_ns, 3'600'000'000'000);
+  grid.timing.repetitions = flags.Int("repetitions");
+  AtMost("--repetitions", grid.timing.repetitions, 10000);
   if (flags.Given("crossovers")) {
     grid.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
     if (!grid.attention_variants.empty()) {
@@ -375,10 +379,6 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
 
   const FlagReader flags(Merge(merged.front(), command_line));
   CellOptions& cell = result.cell;
-  cell.timing.min_time_ns = ParseSeconds("--min-time", flags.Text("min-time"));
-  AtMost("--min-time (in ns)", cell.timing.min_time_ns, 3'600'000'000'000);
-  cell.timing.repetitions = flags.Int("repetitions");
-  AtMost("--repetitions", cell.timing.repetitions, 10000);
   cell.timeout_ns = ParseSeconds("--cell-timeout", flags.Text("cell-timeout"));
   if (flags.Given("memory-budget")) {
     cell.memory_budget_bytes = ParseBytes("--memory-budget", flags.Text("memory-budget"));

@@ -106,7 +106,7 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
                      const Limits& limits) {
   const Workload& workload = *cell.workload;
   const std::shared_ptr<const Workload> baseline = workload.Baseline();
-  PlannedCell planned{cell, workload.Predict(), 0, "", true, measure_time};
+  PlannedCell planned{cell, workload.Predict(), 0, "", true, measure_time, {}};
   const CellCost base = baseline->Predict();
   const int64_t bytes =
       std::max(CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak), workload.SetUpPeakBytes());
@@ -116,8 +116,8 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   planned.seconds =
       variant_seconds + base_seconds + workload.SetUpTrafficBytes() / kPlanningBytesPerSecond;
   if (measure_time) {
-    // After a run of each untimed, rounds are begun until their time is up; the phase's run is never
-    // cut short.
+    // After a run of each untimed, rounds are begun until their time is up; the phase's run is
+    // never cut short.
     planned.seconds += variant_seconds + base_seconds;
     const double least = static_cast<double>(min_time_ns) * 1e-9;
     const double round = std::max(least, variant_seconds) + std::max(least, base_seconds);
@@ -145,8 +145,7 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
 }
 
 std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::string& filter,
-                                  int64_t min_time_ns, const Limits& limits,
-                                  std::vector<std::string>* notes) {
+                                  const Limits& limits, std::vector<std::string>* notes) {
   std::vector<PlannedCell> plan;
   std::set<std::string> names;
   for (const Grid& grid : grids) {
@@ -155,11 +154,13 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
       if (!filter.empty() && !GlobMatches(filter, name)) return;
       if (!names.insert(name).second) return;
       try {
-        plan.push_back(PlanCell(cell, grid.measure_time, min_time_ns, limits));
+        plan.push_back(PlanCell(cell, grid.measure_time,
+                                grid.timing.min_time_ns * grid.timing.repetitions / 5, limits));
       } catch (const ShapeError& error) {
         throw ShapeError("--batch or the flags of size: " + name + ": " + error.what());
       }
       plan.back().measure_memory = grid.measure_memory;
+      plan.back().timing = grid.timing;
     };
     if (!grid.variants.empty()) AddLinearCells(grid, notes, add);
     if (!grid.attention_variants.empty()) AddAttentionCells(grid, add);

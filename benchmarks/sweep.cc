@@ -120,6 +120,7 @@ CellOptions OptionsOf(const PlannedCell& planned, const SweepFlags& flags) {
   CellOptions options = flags.cell;
   options.measure_memory = planned.measure_memory;
   options.measure_time = planned.measure_time;
+  options.timing = planned.timing;
   return options;
 }
 
@@ -154,7 +155,8 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags) {
   row.Set("threads", setting.threads);
   row.Set("seed", static_cast<int64_t>(flags.cell.seed));
   row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(setting.dtype));
-  row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() + MeasuringFlags(OptionsOf(planned, flags)) +
+  row.Set("repro", "bazel run //benchmarks:sweep -- " + cell.Flags() +
+                       MeasuringFlags(OptionsOf(planned, flags)) +
                        " --seed=" + std::to_string(flags.cell.seed) +
                        (flags.cell.memory_budget_bytes > 0
                             ? " --memory-budget=" + std::to_string(flags.cell.memory_budget_bytes)
@@ -284,8 +286,8 @@ class Sweep {
     int64_t batch;
     std::string reason;
   };
-  std::map<std::string, GivenUp> given_up_;  // By series: why larger batches are skipped.
-  bool probes_failed_ = false;               // Some probe's bytes were not its model's.
+  std::map<std::string, GivenUp> given_up_;        // By series: why larger batches are skipped.
+  bool probes_failed_ = false;                     // Some probe's bytes were not its model's.
   std::map<std::string, int64_t> baseline_peaks_;  // By cell name: bytes, the same in every cell.
   std::string reference_key_;
   std::unique_ptr<Reference> reference_;
@@ -293,9 +295,7 @@ class Sweep {
 
 void Sweep::Plan() {
   plan_.clear();
-  const std::vector<PlannedCell> all = MakePlan(
-      flags_.grids, flags_.filter,
-      flags_.cell.timing.min_time_ns * flags_.cell.timing.repetitions / 5, CellLimits(), &notes_);
+  const std::vector<PlannedCell> all = MakePlan(flags_.grids, flags_.filter, CellLimits(), &notes_);
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].cell.workload->family() == std::string("linear"))
       layers_.insert(LayerOf(all[i].cell));
@@ -401,9 +401,9 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
   const auto known = baseline_peaks_.find(baseline);
   if (known != baseline_peaks_.end()) options.baseline_peak_bytes = known->second;
   outcome = RunCell(planned.cell, options, reference_.get(), !workload.is_baseline(), Interrupted);
-  const std::optional<int64_t> baseline_peak =
-      workload.is_baseline() && outcome.memory ? outcome.memory->bytes.peak
-                                               : outcome.baseline_peak_bytes;
+  const std::optional<int64_t> baseline_peak = workload.is_baseline() && outcome.memory
+                                                   ? outcome.memory->bytes.peak
+                                                   : outcome.baseline_peak_bytes;
   if (baseline_peak) baseline_peaks_[baseline] = *baseline_peak;
   NoteGivenUp(planned.cell, Name(outcome.status));
   return outcome;
@@ -492,7 +492,8 @@ void Sweep::FindCrossovers() {
     if (const auto known = figures.find(name); known != figures.end()) return known->second;
     PlannedCell planned = PlanCell(cell, false, 0, limits);
     if (!planned.skip_reason.empty() || Interrupted()) return std::nullopt;
-    const CellOutcome outcome = RunCell(cell, OptionsOf(planned, probe_flags), nullptr, false, Interrupted);
+    const CellOutcome outcome =
+        RunCell(cell, OptionsOf(planned, probe_flags), nullptr, false, Interrupted);
     if (Interrupted()) return std::nullopt;
     Row row = DescribeCell(planned, probe_flags);
     SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
@@ -510,7 +511,7 @@ void Sweep::FindCrossovers() {
     if (grid.crossover_phases.empty()) continue;
     grid.phases = grid.crossover_phases;
     grid.batches = {1};
-    for (const PlannedCell& planned : MakePlan({grid}, "", 0, Limits(), &notes_)) {
+    for (const PlannedCell& planned : MakePlan({grid}, "", Limits(), &notes_)) {
       const Cell& cell = planned.cell;
       if (LinearOf(cell).is_dense() || !layers_.count(LayerOf(cell))) continue;
       if (!seen.insert(SeriesOf(cell)).second) continue;
@@ -599,8 +600,7 @@ int Sweep::Run(const std::string& command) {
   for (const std::string& note : notes_) std::fprintf(stderr, "note: %s\n", note.c_str());
   if (plan_.empty()) {
     std::vector<std::string> all;
-    for (const PlannedCell& planned :
-         MakePlan(flags_.grids, "", 0, Limits(), &notes_)) {
+    for (const PlannedCell& planned : MakePlan(flags_.grids, "", Limits(), &notes_)) {
       all.push_back(planned.cell.Name());
     }
     std::string near;

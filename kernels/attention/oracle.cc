@@ -10,22 +10,38 @@ using Vector = std::vector<double>;
 
 // y += W x for W [out, in].
 void AddProduct(const Vector& w, const double* x, int64_t in, int64_t out, double* y) {
+  // Four sums side by side: a single one would wait for each of its additions.
   for (int64_t o = 0; o < out; ++o) {
-    double sum = 0;
-    for (int64_t i = 0; i < in; ++i) sum += w[o * in + i] * x[i];
-    y[o] += sum;
+    const double* row = &w[o * in];
+    double sums[4] = {};
+    int64_t i = 0;
+    for (; i + 4 <= in; i += 4)
+      for (int64_t j = 0; j < 4; ++j) sums[j] += row[i + j] * x[i + j];
+    for (; i < in; ++i) sums[0] += row[i] * x[i];
+    y[o] += (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
+}
+
+// For y = W x: dx += W^T dy.
+void AddInputGradient(const Vector& w, const double* dy, int64_t in, int64_t out, double* dx) {
+  for (int64_t o = 0; o < out; ++o)
+    for (int64_t i = 0; i < in; ++i) dx[i] += w[o * in + i] * dy[o];
+}
+
+// For y[t] = W x[t]: dW += the sum over t of dy[t] x[t]^T. Row by row of W, which stays in the
+// cache meanwhile: W may have tens of millions of elements.
+void AddWeightGradient(const double* x, const double* dy, int64_t steps, int64_t in, int64_t out,
+                       Vector* dw) {
+  for (int64_t o = 0; o < out; ++o)
+    for (int64_t t = 0; t < steps; ++t)
+      for (int64_t i = 0; i < in; ++i) (*dw)[o * in + i] += dy[t * out + o] * x[t * in + i];
 }
 
 // For y = W x: dx += W^T dy, dW += dy x^T.
 void AddProductGradients(const Vector& w, const double* x, const double* dy, int64_t in,
                          int64_t out, double* dx, Vector* dw) {
-  for (int64_t o = 0; o < out; ++o) {
-    for (int64_t i = 0; i < in; ++i) {
-      dx[i] += w[o * in + i] * dy[o];
-      (*dw)[o * in + i] += dy[o] * x[i];
-    }
-  }
+  AddInputGradient(w, dy, in, out, dx);
+  AddWeightGradient(x, dy, 1, in, out, dw);
 }
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
@@ -59,7 +75,7 @@ class RowEvaluation {
       layer.width = n == 0 ? in_.word_size + h_ : h_;
       layer.x.assign(t_ * layer.width, 0);
       for (Vector* v : {&layer.c, &layer.h}) v->assign((t_ + 1) * h_, 0);
-      layer.gates.assign(t_ * 4 * h_, 0);
+      for (Vector* v : {&layer.gates, &layer.d_sums}) v->assign(t_ * 4 * h_, 0);
       std::copy_n(&in_.initial[1 + 2 * n][row_ * h_], h_, layer.c.begin());
       std::copy_n(&in_.initial[2 + 2 * n][row_ * h_], h_, layer.h.begin());
     }
@@ -96,6 +112,13 @@ class RowEvaluation {
                             &result_.dcontext[(row_ * l_ + l) * h_], &d_parameter(1));
     }
     if (in_.layers == 0) return;
+    for (int64_t n = 0; n < in_.layers; ++n) {
+      const Layer& layer = layers_[n];
+      AddWeightGradient(layer.x.data(), layer.d_sums.data(), t_, layer.width, 4 * h_,
+                        &result_.dparameters[3 * n]);
+      AddWeightGradient(layer.h.data(), layer.d_sums.data(), t_, h_, 4 * h_,
+                        &result_.dparameters[3 * n + 2]);
+    }
     std::copy_n(d_fed.begin(), h_, &result_.dinitial[0][row_ * h_]);
     for (int64_t n = 0; n < in_.layers; ++n) {
       std::copy_n(d_c[n].begin(), h_, &result_.dinitial[1 + 2 * n][row_ * h_]);
@@ -109,6 +132,7 @@ class RowEvaluation {
     Vector x;           // [T, width]
     Vector c, h;        // [T + 1, H], the initial state first.
     Vector gates;       // [T, 4, H] after their functions: in, forget, out, write.
+    Vector d_sums;      // [T, 4, H], the gradients of what the functions are of.
   };
 
   const Vector& parameter(int64_t i) const {
@@ -146,9 +170,9 @@ class RowEvaluation {
                          std::vector<Vector>* d_h, Vector* d_fed) {
     Vector d_above = d_top;
     for (int64_t n = in_.layers - 1; n >= 0; --n) {
-      const Layer& layer = layers_[n];
+      Layer& layer = layers_[n];
       const double* gates = &layer.gates[t * 4 * h_];
-      Vector d_sums(4 * h_);
+      double* d_sums = &layer.d_sums[t * 4 * h_];
       for (int64_t i = 0; i < h_; ++i) {
         const double in = gates[i], forget = gates[h_ + i], out = gates[2 * h_ + i],
                      write = gates[3 * h_ + i];
@@ -163,11 +187,9 @@ class RowEvaluation {
       }
       for (int64_t i = 0; i < 4 * h_; ++i) result_.dparameters[3 * n + 1][i] += d_sums[i];
       (*d_h)[n].assign(h_, 0);
-      AddProductGradients(in_.parameters[3 * n + 2], &layer.h[t * h_], d_sums.data(), h_, 4 * h_,
-                          (*d_h)[n].data(), &result_.dparameters[3 * n + 2]);
+      AddInputGradient(in_.parameters[3 * n + 2], d_sums, h_, 4 * h_, (*d_h)[n].data());
       Vector dx(layer.width);
-      AddProductGradients(in_.parameters[3 * n], &layer.x[t * layer.width], d_sums.data(),
-                          layer.width, 4 * h_, dx.data(), &result_.dparameters[3 * n]);
+      AddInputGradient(in_.parameters[3 * n], d_sums, layer.width, 4 * h_, dx.data());
       if (n > 0) {
         d_above = dx;
       } else {
