@@ -131,18 +131,19 @@ def _rate(results):
         "copies of two variables. Does not hold: otherwise.")
 
 
-def reuse(results, part):
+def reuse(results, part, row=None):
     """(operations of a step, those reused, elements of their output and gradInput, and saved).
 
-    Of the largest attention or decoder of the run; None where there is none.
+    Of a row's problem, or of the largest attention or decoder of the run; None where there is none.
     """
     def place(record):
         return tuple(record[name] for name in ("layers", "source_len", "hidden", "batch"))
     records = buffers(results, part)
+    wanted = ((row.layers, row.source_len, row.hidden, row.batch) if row
+              else max(map(place, records), default=None))
+    records = [r for r in records if place(r) == wanted]
     if not records:
         return None
-    largest = max(map(place, records))
-    records = [r for r in records if place(r) == largest]
     operations = {r["operation"] for r in records if r["operation"]}
     reused = [r for r in records if r["reuses_output"]]
     names = {r["operation"] for r in reused}
@@ -152,30 +153,32 @@ def reuse(results, part):
 
 
 def _reuse(results):
-    counts, whole = reuse(results, "attention"), reuse(results, "decoder")
     pairs = [(a, b) for a in figures.rows_of(results, layers=0) if a.variant == "clones" and a.ok
              for b in figures.rows_of(results, layers=0) if b.variant == "clones-reuse" and b.ok
              and figures.size(a) == figures.size(b) and a.dtype == b.dtype]
-    if counts is None or not pairs:
+    clones, other = max(pairs, key=lambda pair: pair[0].peak_bytes, default=(None, None))
+    counts = reuse(results, "attention", clones) if clones else None
+    if counts is None:
         verdict, evidence = claims.UNKNOWN, "No clones beside clones-reuse in this run."
     else:
-        operations, reused, both, saved = counts
-        clones, other = max(pairs, key=lambda pair: pair[0].peak_bytes)
-        share = (clones.peak_bytes - other.peak_bytes) / clones.peak_bytes
+        operations, reused, both, _ = counts
+        whole = reuse(results, "decoder")
+        both *= clones.target_len * analysis.ITEM_BYTES[clones.dtype]
+        saved = clones.peak_bytes - other.peak_bytes
         verdict = claims.HOLDS if 2 * saved == both else claims.FAILS
         decoder_words = (f" (of the whole decoder's, with its LSTM, to {whole[1]} of {whole[0]})"
                          if whole else "")
         evidence = (f"It applies to {reused} of a step's {operations} operations{decoder_words}, "
-                    "whose output and only gradInput have one size; of their bytes it saves "
-                    f"{saved / both:.0%}. "
-                    f"Of the whole peak it saves {share:.1%} (measured, {clones.dtype}, "
-                    f"{figures.size_words(clones)}): the tensors of the context's size are no "
-                    "operation's output.")
+                    f"whose output and only gradInput have one size. Of their {both / 1e6:.1f} MB "
+                    f"over all clones it saves {saved / 1e6:.1f} MB, {saved / both:.0%}, measured "
+                    f"({clones.dtype}, {figures.size_words(clones)}); of the whole peak only "
+                    f"{saved / clones.peak_bytes:.1%}, for the tensors of the context's size are "
+                    "no operation's output.")
     return claims.Verdict(
         "C9", "Letting gradInput take the output's storage (reuseMem) saves 50%, where both have "
         "the same size.", verdict, evidence,
-        "Holds: of the buffers of the operations to which it applies it saves half. Does not hold: "
-        "otherwise.")
+        "Holds: the measured peaks differ by half of the buffers of the operations to which it "
+        "applies, to the byte. Does not hold: otherwise.")
 
 
 def shares(results):

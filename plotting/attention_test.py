@@ -103,12 +103,16 @@ def test_reuse_is_half_of_where_it_applies(tmp_path):
         (*size, "sum1.gradInput", "sum1", "Sum", "gradInput", 4, 0, 1, 1, 1),
         (*size, "mm1.gradInput[1]", "mm1", "MM", "gradInput", 100, 1, 1, 1, 0),
         (*size, "sum of d(context)", "", "", "sum of gradients", 100, 0, 0, 1, 0)])
-    rows = [*_pair("float32", 52), _row("clones-reuse", peak=10 ** 9)]
-    run = _results(rows, tmp_path)
+    clones, shared = _pair("float32", 52)
+    saved = STEPS * ITEM["float32"] * 14
+    run = _results([clones, shared, _row("clones-reuse", peak=clones.peak_bytes - saved)], tmp_path)
     assert attention_claims.reuse(run, "attention") == (3, 2, 28, 14)
     verdict = _verdict(run, "C9")
     assert verdict.verdict == claims.HOLDS
     assert "2 of a step's 3 operations" in verdict.evidence
+    run_off = _results([clones, shared, _row("clones-reuse", peak=clones.peak_bytes - saved + 1)],
+                       tmp_path)
+    assert _verdict(run_off, "C9").verdict == claims.FAILS
     # Sums of gradients are no output or gradInput tensors.
     assert [s[1:3] for s in attention_claims.shares(run)] == [(5, 4)]
 
