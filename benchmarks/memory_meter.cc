@@ -133,7 +133,8 @@ class CountingAllocator final : public c10::Allocator {
         Share& own = shares[std::this_thread::get_id()];
         own.live_bytes += bytes;
         own.most_bytes = std::max(own.most_bytes, own.live_bytes);
-        for (const auto& [thread, share] : shares) most_bytes += share.most_bytes - share.live_bytes;
+        for (const auto& [thread, share] : shares)
+          most_bytes += share.most_bytes - share.live_bytes;
       } else {
         shares.clear();
       }

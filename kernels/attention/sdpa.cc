@@ -37,9 +37,9 @@ int64_t BusyThreads(int64_t items, int64_t threads) {
   return at::divup(items, each);
 }
 
-// What LibTorch's flash kernel allocates: the output, a statistic of each query, and for each thread
-// the scratch of a block of queries and keys; in the backward, besides, the sums of a block of
-// queries by each thread that has work.
+// What LibTorch's flash kernel allocates: the output, a statistic of each query, and for each
+// thread the scratch of a block of queries and keys; in the backward, besides, the sums of a block
+// of queries by each thread that has work.
 cost::Tensor Attend(const TracedOps& ops, const cost::Tensor& q, const cost::Tensor& kv) {
   cost::Tape& tape = *ops.tape;
   const int64_t batch = q.size(0), queries = q.size(2), hidden = q.size(3), keys = kv.size(2);

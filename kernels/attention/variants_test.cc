@@ -82,7 +82,8 @@ TEST_P(AttentionVariantTest, ResultsAreTheOraclesAndBytesTheModels) {
   });
 }
 
-// Three threads share batches of 1, 2, 3 and 5 in each of the ways there are; training allocates most.
+// Three threads share batches of 1, 2, 3 and 5 in each of the ways there are; training allocates
+// most.
 TEST_P(AttentionVariantTest, BytesAreTheModelsOnMoreThreads) {
   for (const int threads : {2, 3}) {
     at::set_num_threads(threads);

@@ -67,7 +67,7 @@ class Ledger {
   int64_t live_bytes_ = 0;
   int64_t peak_bytes_ = 0;
   int64_t allocated_bytes_ = 0;
-  bool at_peak_ = true;            // What is alive is what the peak is made of.
+  bool at_peak_ = true;           // What is alive is what the peak is made of.
   std::vector<Term> peak_terms_;  // Once it no longer is.
   std::vector<Event> events_;
 };
