@@ -28,7 +28,6 @@ class AttentionWorkload : public Workload {
   std::vector<std::pair<const char*, std::string>> SizeColumns() const override;
   std::string Algorithm() const override { return variant_.Algorithm(problem_); }
   std::string WhyUnsupported() const override { return variant_.WhyUnsupported(problem_); }
-  std::string WhyPeaksUnmodelled() const override { return variant_.WhyPeaksUnmodelled(problem_); }
   double MaxError() const override { return Tolerance(problem_); }
   CellCost Predict() const override;
   double PredictSeconds(const CellCost& cost) const override;

@@ -163,7 +163,9 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const Referenc
     if (!difference.empty()) return outcome;
     outcome.reason = unmodelled;
     if (baseline) {
-      outcome.baseline_peak_bytes = MeasureMemory(*baseline, options.seed, 0).bytes.peak;
+      outcome.baseline_peak_bytes = options.baseline_peak_bytes
+                                        ? options.baseline_peak_bytes
+                                        : MeasureMemory(*baseline, options.seed, 0).bytes.peak;
     }
   }
   if (options.measure_time && reference) {

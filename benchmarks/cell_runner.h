@@ -27,6 +27,8 @@ struct CellOptions {
   uint64_t seed = 0;
   bool measure_memory = true;
   bool measure_time = true;
+  // Of the baseline, where an earlier cell has measured it: it is then not measured again.
+  std::optional<int64_t> baseline_peak_bytes;
   TimingOptions timing;
   int64_t timeout_ns = 60'000'000'000;
   int64_t memory_budget_bytes = 0;  // 0: none.

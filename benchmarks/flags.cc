@@ -110,9 +110,10 @@ void RequireValues(const std::vector<std::string>& arguments) {
   }
 }
 
-// What a preset's grid may have for itself: the axes, and where to look for crossovers.
+// What a preset's grid may have for itself: the axes, what to measure and how long, and where
+// to look for crossovers.
 bool IsOfAGrid(const std::string& name) {
-  return name == "crossovers" ||
+  return name == "crossovers" || name == "measure" || name == "min-time" || name == "repetitions" ||
          std::any_of(kFlags.begin(), kFlags.end(), [&](const FlagSpec& flag) {
            return flag.name == name && (flag.group == kAxes || flag.group == kAttention);
          });
@@ -327,6 +328,13 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   grid.threads =
       flags.Given("threads") ? flags.Ints("threads") : std::vector<int64_t>{default_threads};
   for (int64_t threads : grid.threads) AtMost("--threads", threads, 1024);
+  const auto measure = ParseNameAxis("--measure", flags.Text("measure"), {"memory", "time"});
+  grid.measure_memory = std::count(measure.begin(), measure.end(), "memory") > 0;
+  grid.measure_time = std::count(measure.begin(), measure.end(), "time") > 0;
+  grid.timing.min_time_ns = ParseSeconds("--min-time", flags.Text("min-time"));
+  AtMost("--min-time (in ns)", grid.timing.min_time_ns, 3'600'000'000'000);
+  grid.timing.repetitions = flags.Int("repetitions");
+  AtMost("--repetitions", grid.timing.repetitions, 10000);
   if (flags.Given("crossovers")) {
     grid.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
     if (!grid.attention_variants.empty()) {
@@ -386,13 +394,6 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
 
   const FlagReader flags(Merge(merged.front(), command_line));
   CellOptions& cell = result.cell;
-  const auto measure = ParseNameAxis("--measure", flags.Text("measure"), {"memory", "time"});
-  cell.measure_memory = std::count(measure.begin(), measure.end(), "memory") > 0;
-  cell.measure_time = std::count(measure.begin(), measure.end(), "time") > 0;
-  cell.timing.min_time_ns = ParseSeconds("--min-time", flags.Text("min-time"));
-  AtMost("--min-time (in ns)", cell.timing.min_time_ns, 3'600'000'000'000);
-  cell.timing.repetitions = flags.Int("repetitions");
-  AtMost("--repetitions", cell.timing.repetitions, 10000);
   cell.timeout_ns = ParseSeconds("--cell-timeout", flags.Text("cell-timeout"));
   if (flags.Given("memory-budget")) {
     cell.memory_budget_bytes = ParseBytes("--memory-budget", flags.Text("memory-budget"));

@@ -73,8 +73,8 @@ TEST(ParseSweepFlagsTest, Defaults) {
   EXPECT_EQ(grid.dtypes, std::vector{DType::kFloat32});
   EXPECT_EQ(grid.threads, Ints{kCores});
   EXPECT_EQ(grid.device, "cpu");
-  EXPECT_TRUE(flags.cell.measure_memory);
-  EXPECT_TRUE(flags.cell.measure_time);
+  EXPECT_TRUE(grid.measure_memory);
+  EXPECT_TRUE(grid.measure_time);
   EXPECT_EQ(flags.cell.memory_budget_bytes, 0);
   EXPECT_EQ(flags.filter, "");
   EXPECT_EQ(flags.shard_index, 0);
@@ -124,10 +124,10 @@ TEST(ParseSweepFlagsTest, ReadsEveryFlag) {
   EXPECT_EQ(grid.threads, (Ints{1, 2, 3}));
   EXPECT_EQ(grid.factor_order, FactorOrder::kBalanced);
   EXPECT_EQ(flags.cell.seed, 0u);
-  EXPECT_TRUE(flags.cell.measure_memory);
-  EXPECT_FALSE(flags.cell.measure_time);
-  EXPECT_EQ(flags.cell.timing.min_time_ns, 7'000'000);
-  EXPECT_EQ(flags.cell.timing.repetitions, 9);
+  EXPECT_TRUE(grid.measure_memory);
+  EXPECT_FALSE(grid.measure_time);
+  EXPECT_EQ(flags.grids[0].timing.min_time_ns, 7'000'000);
+  EXPECT_EQ(flags.grids[0].timing.repetitions, 9);
   EXPECT_EQ(flags.cell.timeout_ns, 90'000'000'000);
   EXPECT_EQ(flags.cell.memory_budget_bytes, int64_t{12} << 30);
   EXPECT_EQ(flags.memory_limit_bytes, 3'000'000);
@@ -246,7 +246,7 @@ TEST(PresetTest, SectionsAreGrids) {
   EXPECT_EQ(layers.crossover_phases, std::vector{Phase::kTrain});
   EXPECT_EQ(layers.batches, Parse({"--d=4"}).grids[0].batches);
   for (const Grid& grid : flags.grids) EXPECT_EQ(grid.phases, std::vector{Phase::kTrain});
-  EXPECT_EQ(flags.cell.timing.min_time_ns, 3'000'000);
+  EXPECT_EQ(flags.grids[0].timing.min_time_ns, 3'000'000);
 }
 
 TEST(PresetTest, WithoutSectionsIsOneGrid) {
@@ -261,7 +261,7 @@ TEST(PresetTest, CommandLineOverridesEveryGrid) {
   for (const Grid& grid : flags.grids) EXPECT_EQ(grid.ranks, Ints{16});
   EXPECT_EQ(flags.grids[0].d, (Ints{4, 8}));
   EXPECT_EQ(flags.grids[1].shapes, Names{"2x3:3x2"});
-  EXPECT_EQ(flags.cell.timing.min_time_ns, 5'000'000);
+  EXPECT_EQ(flags.grids[0].timing.min_time_ns, 5'000'000);
 }
 
 TEST(PresetTest, ShapesOnTheCommandLineReplaceTheGrids) {
@@ -309,13 +309,14 @@ std::string Describe(const SweepFlags& flags) {
     add_all(grid.dtypes);
     add_all(grid.threads);
     add(grid.device);
+    add_all(Ints{grid.measure_memory, grid.measure_time, grid.timing.min_time_ns,
+                 grid.timing.repetitions});
     text += "\n";
   }
   const CellOptions& cell = flags.cell;
-  add_all(Ints{static_cast<int64_t>(cell.seed), cell.measure_memory, cell.measure_time,
-               cell.timing.min_time_ns, cell.timing.repetitions, cell.timeout_ns,
-               cell.memory_budget_bytes, flags.memory_limit_bytes, flags.max_crossover_batch,
-               flags.shard_index, flags.shard_count});
+  add_all(Ints{static_cast<int64_t>(cell.seed), cell.timeout_ns, cell.memory_budget_bytes,
+               flags.memory_limit_bytes, flags.max_crossover_batch, flags.shard_index,
+               flags.shard_count});
   add(flags.filter);
   add(flags.experiment);
   return text;

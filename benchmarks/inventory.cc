@@ -54,7 +54,7 @@ PlannedCell CellOf(const Record& record) {
   std::string help;
   std::vector<std::string> notes;
   const auto flags = ParseSweepFlags(arguments, 1, &help);
-  const std::vector<PlannedCell> plan = MakePlan(flags->grids, "", false, 0, {}, &notes);
+  const std::vector<PlannedCell> plan = MakePlan(flags->grids, "", {}, &notes);
   for (const PlannedCell& planned : plan) {
     if (planned.cell.Name() == record.at("cell")) return planned;
   }

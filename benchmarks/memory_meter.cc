@@ -1,5 +1,6 @@
 #include "benchmarks/memory_meter.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -11,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -115,10 +117,8 @@ class CountingAllocator final : public c10::Allocator {
         block.site = Site();
         block.event = static_cast<int64_t>(counts_.events.size());
       }
-      counts_.Record(size, block.site);
+      counts_.Count(size, block.site);
       counts_.blocks.emplace(memory.get(), std::move(block));
-      counts_.live_bytes += size;
-      counts_.peak_bytes = std::max(counts_.peak_bytes, counts_.live_bytes);
     }
     if (!memory.compare_exchange_deleter(wrapped_.raw_deleter(), &Release)) {
       throw std::logic_error("the CPU allocator does not attach the deleter it names");
@@ -149,6 +149,7 @@ class CountingAllocator final : public c10::Allocator {
 
   void ResetPeak() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    counts_.shares.clear();
     counts_.peak_bytes = counts_.live_bytes;
   }
 
@@ -184,8 +185,26 @@ class CountingAllocator final : public c10::Allocator {
   };
 
   struct Counts {
-    void Record(int64_t bytes, const std::string& site) {
+    // What a thread of the parallel region that runs now holds of what was taken in it, and the
+    // most that it held.
+    struct Share {
+      int64_t live_bytes = 0, most_bytes = 0;
+    };
+
+    void Count(int64_t bytes, const std::string& site) {
       if (recording) events.push_back({bytes, site});
+      live_bytes += bytes;
+      int64_t most_bytes = live_bytes;
+      if (at::in_parallel_region()) {
+        Share& own = shares[std::this_thread::get_id()];
+        own.live_bytes += bytes;
+        own.most_bytes = std::max(own.most_bytes, own.live_bytes);
+        for (const auto& [thread, share] : shares)
+          most_bytes += share.most_bytes - share.live_bytes;
+      } else {
+        shares.clear();
+      }
+      peak_bytes = std::max(peak_bytes, most_bytes);
     }
 
     bool counting = false;
@@ -193,6 +212,7 @@ class CountingAllocator final : public c10::Allocator {
     int64_t budget_bytes = 0;
     int64_t live_bytes = 0;
     int64_t peak_bytes = 0;
+    std::unordered_map<std::thread::id, Share> shares;  // Empty outside of parallel regions.
     std::unordered_map<void*, Block> blocks;
     std::vector<MemoryMeter::Event> events;
   };
@@ -210,9 +230,7 @@ class CountingAllocator final : public c10::Allocator {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = counts_.blocks.find(data);
     if (found == counts_.blocks.end()) return;
-    const Block& block = found->second;
-    counts_.Record(-block.bytes, block.site);
-    counts_.live_bytes -= block.bytes;
+    counts_.Count(-found->second.bytes, found->second.site);
     counts_.blocks.erase(found);
   }
 

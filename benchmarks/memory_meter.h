@@ -4,6 +4,10 @@
 // c10::GetCPUAllocator() while a meter is installed, live and peak, on any thread. What is not:
 // what GEMM libraries allocate for themselves, and the heap of C++ objects; the resident high-water
 // mark (ResidentPeak) sees those too, and the two are never mixed.
+//
+// How the threads of a parallel region (at::parallel_for) overlap is chance; the peak is not. While
+// a region runs, each of its threads counts with the most that it alone has held in it: the peak is
+// what may be needed at once.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "benchmarks/memory_meter.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -392,6 +394,32 @@ TEST(MemoryMeterTest, ThreadsAddUpExactly) {
 
   kept.clear();
   EXPECT_EQ(meter.live_bytes(), 0);
+}
+
+// Threads that take turns count as if they had met.
+TEST(MemoryMeterTest, PeakOfAParallelRegionIsNoChance) {
+  at::set_num_threads(2);
+  MemoryMeter meter;
+  c10::Allocator* const allocator = c10::GetCPUAllocator();
+  const c10::DataPtr before = allocator->allocate(10);
+  auto in_turns = [&](size_t bytes) {
+    std::mutex turn;
+    at::parallel_for(0, 2, 1, [&](int64_t, int64_t) {
+      const std::lock_guard<std::mutex> lock(turn);
+      for (const size_t part : {bytes, bytes / 2}) allocator->allocate(part);
+    });
+  };
+  in_turns(1000);
+  EXPECT_EQ(meter.live_bytes(), 10);
+  EXPECT_EQ(meter.peak_bytes(), 10 + 2 * 1000);
+  // What one region held is no part of what comes after it.
+  meter.ResetPeak();
+  in_turns(600);
+  EXPECT_EQ(meter.peak_bytes(), 10 + 2 * 600);
+  meter.ResetPeak();
+  const c10::DataPtr after = allocator->allocate(7);
+  EXPECT_EQ(meter.peak_bytes(), 17);
+  at::set_num_threads(1);
 }
 
 TEST(MemoryMeterTest, ThreadsCannotPassTheBudgetTogether) {

@@ -105,7 +105,7 @@ std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank) {
 PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
                      const Limits& limits) {
   const Workload& workload = *cell.workload;
-  PlannedCell planned{cell, {}, 0, workload.WhyUnsupported()};
+  PlannedCell planned{cell, {}, 0, workload.WhyUnsupported(), true, measure_time, {}};
   if (!planned.skip_reason.empty()) return planned;
   planned.cost = workload.Predict();
   const std::shared_ptr<const Workload> baseline = workload.Baseline();
@@ -118,7 +118,9 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   planned.seconds =
       variant_seconds + base_seconds + workload.SetUpTrafficBytes() / kPlanningBytesPerSecond;
   if (measure_time) {
-    // Rounds are begun until their time is up; the phase's run is never cut short.
+    // After a run of each untimed, rounds are begun until their time is up; the phase's run is
+    // never cut short.
+    planned.seconds += variant_seconds + base_seconds;
     const double least = static_cast<double>(min_time_ns) * 1e-9;
     const double round = std::max(least, variant_seconds) + std::max(least, base_seconds);
     constexpr double kRounds = 6;
@@ -144,21 +146,23 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
 }
 
 std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::string& filter,
-                                  bool measure_time, int64_t min_time_ns, const Limits& limits,
-                                  std::vector<std::string>* notes) {
+                                  const Limits& limits, std::vector<std::string>* notes) {
   std::vector<PlannedCell> plan;
   std::set<std::string> names;
-  auto add = [&](const Cell& cell) {
-    const std::string name = cell.Name();
-    if (!filter.empty() && !GlobMatches(filter, name)) return;
-    if (!names.insert(name).second) return;
-    try {
-      plan.push_back(PlanCell(cell, measure_time, min_time_ns, limits));
-    } catch (const ShapeError& error) {
-      throw ShapeError("--batch or the flags of size: " + name + ": " + error.what());
-    }
-  };
   for (const Grid& grid : grids) {
+    auto add = [&](const Cell& cell) {
+      const std::string name = cell.Name();
+      if (!filter.empty() && !GlobMatches(filter, name)) return;
+      if (!names.insert(name).second) return;
+      try {
+        plan.push_back(PlanCell(cell, grid.measure_time,
+                                grid.timing.min_time_ns * grid.timing.repetitions / 5, limits));
+      } catch (const ShapeError& error) {
+        throw ShapeError("--batch or the flags of size: " + name + ": " + error.what());
+      }
+      plan.back().measure_memory = grid.measure_memory;
+      plan.back().timing = grid.timing;
+    };
     if (!grid.variants.empty()) AddLinearCells(grid, notes, add);
     if (!grid.attention_variants.empty()) AddAttentionCells(grid, add);
   }

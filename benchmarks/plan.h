@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "benchmarks/cell.h"
+#include "benchmarks/timing_pass.h"
 #include "kernels/cost/cell_cost.h"
 #include "kernels/shape.h"
 
@@ -28,6 +29,8 @@ struct Grid {
   std::vector<int64_t> threads;
   std::string device = "cpu";
   std::vector<Phase> crossover_phases;  // In these the exact crossovers are searched for.
+  bool measure_memory = true, measure_time = true;
+  TimingOptions timing;
 };
 
 // What a machine and the user allow a cell.
@@ -43,14 +46,16 @@ struct PlannedCell {
   // rough figure from the model's FLOPs and bytes and the variant's planning rate.
   double seconds = 0;
   std::string skip_reason;  // "" if it will run.
+  // As its grid has them.
+  bool measure_memory = true, measure_time = true;
+  TimingOptions timing = {};
 };
 
 // The cells of the grids in running order, each once: those of one problem next to each other, the
 // dense layer or the baseline first. `filter` is a glob over cell names, "" for all. Throws
 // ShapeError. Notes (clipped ranks) are appended to *notes, each once.
 std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::string& filter,
-                                  bool measure_time, int64_t min_time_ns, const Limits& limits,
-                                  std::vector<std::string>* notes);
+                                  const Limits& limits, std::vector<std::string>* notes);
 
 // The shapes of a grid at one rank.
 std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank);

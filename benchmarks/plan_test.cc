@@ -51,7 +51,7 @@ Grid GridOf(const std::vector<std::string>& variants, const std::vector<int64_t>
 std::vector<PlannedCell> Plan(const std::vector<Grid>& grids, const std::string& filter = "",
                               const Limits& limits = {}) {
   std::vector<std::string> notes;
-  return MakePlan(grids, filter, /*measure_time=*/true, /*min_time_ns=*/1'000'000, limits, &notes);
+  return MakePlan(grids, filter, limits, &notes);
 }
 
 std::vector<std::string> Names(const std::vector<PlannedCell>& plan) {
@@ -106,8 +106,8 @@ TEST(MakePlanTest, EachCellOnce) {
 // Cores of 2x2 modes have no rank above 4.
 TEST(MakePlanTest, ClippedRanksAreOneCell) {
   std::vector<std::string> notes;
-  const std::vector<PlannedCell> plan = MakePlan(
-      {GridOf({"dense", "sequential"}, {2}, {2, 4, 8, 16}, {1, 7})}, "", true, 1, {}, &notes);
+  const std::vector<PlannedCell> plan =
+      MakePlan({GridOf({"dense", "sequential"}, {2}, {2, 4, 8, 16}, {1, 7})}, "", {}, &notes);
   EXPECT_EQ(Names(plan),
             (std::vector<std::string>{"linear/dense/2x2x2:2x2x2/b1/train/float32/cpu/t1",
                                       "linear/sequential/2x2x2:2x2x2/r2/b1/train/float32/cpu/t1",

@@ -27,7 +27,7 @@ _SWEEP = pathlib.Path(__file__).parent / "sweep"
 _OK, _REGRESSION, _USAGE, _NOTHING, _WRITE = 0, 1, 2, 3, 4
 
 # Of a repro line, those flags that a preset can have for all of its cells only.
-_MEASURING = ("--measure", "--min-time", "--repetitions", "--seed", "--memory-budget")
+_FOR_ALL = ("--seed", "--memory-budget")
 
 
 class Stop(Exception):
@@ -110,8 +110,8 @@ def jobs_of_cells(rows):
     jobs = {}
     for row in rows:
         flags = row.repro.partition(" -- ")[2]
-        measuring = tuple(flag for flag in flags.split() if flag.startswith(_MEASURING))
-        jobs.setdefault(measuring, []).append(flags)
+        for_all = tuple(flag for flag in flags.split() if flag.startswith(_FOR_ALL))
+        jobs.setdefault(for_all, []).append(flags)
     return list(jobs.values())
 
 

@@ -115,6 +115,15 @@ std::vector<Row> ReadRows(const std::string& path) {
   return rows;
 }
 
+// What holds for all cells, and what this one's grid asks for.
+CellOptions OptionsOf(const PlannedCell& planned, const SweepFlags& flags) {
+  CellOptions options = flags.cell;
+  options.measure_memory = planned.measure_memory;
+  options.measure_time = planned.measure_time;
+  options.timing = planned.timing;
+  return options;
+}
+
 std::string MeasuringFlags(const CellOptions& options) {
   std::string flags = std::string(" --measure=") + (options.measure_memory ? "memory" : "") +
                       (options.measure_memory && options.measure_time ? "," : "") +
@@ -148,7 +157,8 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags, const std:
   if (planned.cost.bytes.weight) {
     row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(setting.dtype));
   }
-  row.Set("repro", "bazel run " + target + " -- " + cell.Flags() + MeasuringFlags(flags.cell) +
+  row.Set("repro", "bazel run " + target + " -- " + cell.Flags() +
+                       MeasuringFlags(OptionsOf(planned, flags)) +
                        " --seed=" + std::to_string(flags.cell.seed) +
                        (flags.cell.memory_budget_bytes > 0
                             ? " --memory-budget=" + std::to_string(flags.cell.memory_budget_bytes)
@@ -281,17 +291,16 @@ class Sweep {
     std::string reason;
   };
   std::map<std::string, GivenUp> given_up_;  // By series: why larger batches are skipped.
-  std::set<std::string> detailed_;  // Variants whose bytes were shown beside their model's.
-  bool probes_failed_ = false;      // Some probe's bytes were not its model's.
+  std::set<std::string> detailed_;           // Variants whose bytes were shown beside the model's.
+  bool probes_failed_ = false;               // Some probe's bytes were not its model's.
+  std::map<std::string, int64_t> baseline_peaks_;  // By cell name: bytes, the same in every cell.
   std::string reference_key_;
   std::unique_ptr<Reference> reference_;
 };
 
 void Sweep::Plan() {
   plan_.clear();
-  const std::vector<PlannedCell> all = MakePlan(
-      flags_.grids, flags_.filter, flags_.cell.measure_time,
-      flags_.cell.timing.min_time_ns * flags_.cell.timing.repetitions / 5, CellLimits(), &notes_);
+  const std::vector<PlannedCell> all = MakePlan(flags_.grids, flags_.filter, CellLimits(), &notes_);
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].cell.workload->family() == std::string("linear"))
       layers_.insert(LayerOf(all[i].cell));
@@ -393,8 +402,15 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
     reference_ = workload.MakeReference(flags_.cell.seed);
     reference_key_ = key;
   }
-  outcome =
-      RunCell(planned.cell, flags_.cell, reference_.get(), !workload.is_baseline(), Interrupted);
+  CellOptions options = OptionsOf(planned, flags_);
+  const std::string baseline = planned.cell.Baseline().Name();
+  const auto known = baseline_peaks_.find(baseline);
+  if (known != baseline_peaks_.end()) options.baseline_peak_bytes = known->second;
+  outcome = RunCell(planned.cell, options, reference_.get(), !workload.is_baseline(), Interrupted);
+  const std::optional<int64_t> baseline_peak = workload.is_baseline() && outcome.memory
+                                                   ? outcome.memory->bytes.peak
+                                                   : outcome.baseline_peak_bytes;
+  if (baseline_peak) baseline_peaks_[baseline] = *baseline_peak;
   NoteGivenUp(planned.cell, Name(outcome.status));
   return outcome;
 }
@@ -478,7 +494,6 @@ void Sweep::FindCrossovers() {
   CsvAppender probes(probes_path, columns);
 
   SweepFlags probe_flags = flags_;
-  probe_flags.cell.measure_time = false;
   probe_flags.cell.memory_budget_bytes = 0;
   const Limits limits = CellLimits();
   const Limits spot_check_limits{limits.memory_bytes, kSpotCheckNs};
@@ -488,7 +503,8 @@ void Sweep::FindCrossovers() {
     if (const auto known = figures.find(name); known != figures.end()) return known->second;
     PlannedCell planned = PlanCell(cell, false, 0, limits);
     if (!planned.skip_reason.empty() || Interrupted()) return std::nullopt;
-    const CellOutcome outcome = RunCell(cell, probe_flags.cell, nullptr, false, Interrupted);
+    const CellOutcome outcome =
+        RunCell(cell, OptionsOf(planned, probe_flags), nullptr, false, Interrupted);
     if (Interrupted()) return std::nullopt;
     Row row = DescribeCell(planned, probe_flags, target_);
     SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
@@ -506,7 +522,7 @@ void Sweep::FindCrossovers() {
     if (grid.crossover_phases.empty()) continue;
     grid.phases = grid.crossover_phases;
     grid.batches = {1};
-    for (const PlannedCell& planned : MakePlan({grid}, "", false, 0, Limits(), &notes_)) {
+    for (const PlannedCell& planned : MakePlan({grid}, "", Limits(), &notes_)) {
       const Cell& cell = planned.cell;
       if (LinearOf(cell).is_dense() || !layers_.count(LayerOf(cell))) continue;
       if (!cell.workload->WhyUnsupported().empty()) continue;
@@ -596,8 +612,7 @@ int Sweep::Run(const std::string& command) {
   for (const std::string& note : notes_) std::fprintf(stderr, "note: %s\n", note.c_str());
   if (plan_.empty()) {
     std::vector<std::string> all;
-    for (const PlannedCell& planned :
-         MakePlan(flags_.grids, "", flags_.cell.measure_time, 0, Limits(), &notes_)) {
+    for (const PlannedCell& planned : MakePlan(flags_.grids, "", Limits(), &notes_)) {
       all.push_back(planned.cell.Name());
     }
     std::string near;

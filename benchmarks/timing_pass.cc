@@ -36,6 +36,10 @@ class Side {
     if (workload.setting().phase != Phase::kInference) dy_ = run_->MakeDy(nullptr);
   }
 
+  // One iteration untimed: what a first one alone does (buffers that the variant keeps, pages that
+  // the kernel clears) is no part of the time.
+  void WarmUp() { Iterate(); }
+
   // One repetition: the first finds how many iterations fill min_time_ns, the rest do as many.
   void Repeat(int64_t min_time_ns) {
     std::exception_ptr failure;
@@ -113,6 +117,8 @@ Timing TimeWorkload(const Workload& workload, const Workload* baseline, uint64_t
   std::unique_ptr<Side> base;
   if (baseline) base = std::make_unique<Side>(*baseline, seed);
 
+  side.WarmUp();
+  if (base) base->WarmUp();
   const auto start = Clock::now();
   const auto limit = std::chrono::nanoseconds(kTimeLimitFactor * options.min_time_ns);
   Timing timing;

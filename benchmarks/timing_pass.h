@@ -41,9 +41,9 @@ void KeepFreedPages();
 double Quantile(std::vector<double> values, double q);
 
 // Times the workload and, if given, the baseline: a round is one repetition of each, and the order
-// changes from round to round. Set-up is outside the timed region; gradients are allocated anew in
-// every run of the phase, as in training, but after KeepFreedPages(). Throws whatever the variant
-// throws.
+// changes from round to round. Set-up and a first run of each are outside the timed region;
+// gradients are allocated anew in every run of the phase, as in training, but after
+// KeepFreedPages(). Throws whatever the variant throws.
 Timing TimeWorkload(const Workload& workload, const Workload* baseline, uint64_t seed,
                     const TimingOptions& options);
 

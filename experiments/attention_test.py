@@ -21,7 +21,7 @@ def _run(*flags):
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     out = tmp_path_factory.mktemp("attention") / "run"
-    done = _run("--preset=smoke", "--measure=memory", "--threads=1", f"--out={out}", "--quiet")
+    done = _run("--preset=smoke", "--measure=memory", "--threads=2", f"--out={out}", "--quiet")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(out)
     return out
@@ -45,7 +45,7 @@ def test_every_byte_is_the_models(smoke):
 # B = 4, L = 12, H = 48, T = 8, in float32: T - 1 copies of two tensors B L H, and of B (H + L).
 def test_sharing_saves_what_the_arithmetic_says(smoke):
     rows = {row["cell"]: int(row["peak_bytes"]) for row in _records(smoke / "results.csv")}
-    place = "attention/{}/L12-T8-H48/b4/train/{}/cpu/t1"
+    place = "attention/{}/L12-T8-H48/b4/train/{}/cpu/t2"
     for dtype, item in (("float32", 4), ("float64", 8)):
         saved = rows[place.format("clones", dtype)] - rows[place.format("prealloc-mm", dtype)]
         assert saved == 7 * item * (2 * 4 * 12 * 48 + 4 * (48 + 12))

@@ -10,6 +10,7 @@ and its results are checked against the float64 oracle. Then rounds: each side i
 round, without the meter, in an order that moves on by one from round to round.
 """
 
+import ctypes
 import gc
 import importlib.metadata
 import json
@@ -311,8 +312,17 @@ def _spread(samples):
     return (high - low) / statistics.median(samples)
 
 
+def _keep_freed_pages():
+    """As the suite does where it takes times: KeepFreedPages() in benchmarks/timing_pass.h."""
+    trim_threshold, mmap_max = -1, -4  # In malloc.h.
+    libc = ctypes.CDLL(None)
+    libc.mallopt(mmap_max, 0)
+    libc.mallopt(trim_threshold, -1)
+
+
 def measure_time(sides, dy, request):
     """Interleaved samples of every side: {name: (ns of each round, iterations)}, why it ended."""
+    _keep_freed_pages()
     iterations, samples = {}, {name: [] for name in sides}
     for name, side in sides.items():
         # The least of a few: one disturbed sample would leave a fast side with one iteration.

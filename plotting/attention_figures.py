@@ -1,10 +1,12 @@
-"""Figures of the attention family: bytes over the steps, what they are, and what each variant needs."""
+"""Figures of the attention family: bytes over the steps, what they are, what a variant needs."""
 
 import collections
 import csv
+import math
 import os
 
 from matplotlib import patches
+from matplotlib import ticker
 from matplotlib.lines import Line2D
 
 from plotting import analysis
@@ -12,6 +14,7 @@ from plotting import style
 
 EMULATED = ("clones", "clones-reuse", "prealloc-mm", "prealloc-all", "prealloc-proven")
 BASELINE = "prealloc-mm"
+_EMULATION = "clones and prealloc: nngraph, emulated"
 
 # What the bytes at the peak are: name, colour, hatch.
 _KINDS = (
@@ -70,10 +73,10 @@ def rows_of(results, *, phase="train", layers=None):
             and (layers is None or bool(row.layers) == bool(layers))]
 
 
-def thread_rows(results, dtype="float32"):
+def thread_rows(results, dtype="float32", phase="train"):
     """The rows of the largest size at which nearly all variants ran: the thread's."""
     groups = collections.defaultdict(list)
-    for row in rows_of(results, layers=0):
+    for row in rows_of(results, phase=phase, layers=0):
         if row.dtype == dtype and row.ok:
             groups[size(row)].append(row)
     if not groups:
@@ -86,7 +89,8 @@ def thread_rows(results, dtype="float32"):
 
 def missing_words(results, rows):
     """A sentence about the variants that did not end ok at the size of `rows`."""
-    lost = [f"{row.variant} ({row.status})" for row in rows_of(results) if not row.ok
+    lost = [f"{row.variant} ({row.status})" for row in rows_of(results, phase=rows[0].phase)
+            if not row.ok
             and size(row) == size(rows[0]) and row.dtype == rows[0].dtype]
     return f" Without a figure: {', '.join(sorted(lost))}." if lost else ""
 
@@ -98,7 +102,7 @@ def draw(results, palette, out, formats):
 
 
 def _over_steps(results, palette, out, formats):
-    """Peak against T at the size that has most steps."""
+    """Peak against T at the size that has most steps: all variants, and the lowest enlarged."""
     rows = [row for row in rows_of(results, layers=0) if row.dtype == "float32" and row.ok]
     groups = collections.defaultdict(list)
     for row in rows:
@@ -108,56 +112,70 @@ def _over_steps(results, palette, out, formats):
     rows = max(groups.values(), key=lambda g: (len({r.target_len for r in g}), len(g)))
     if len({row.target_len for row in rows}) < 2:
         return []
-    variants = palette.sort(row.variant for row in rows)
-    fig, axes = style.grid(1, 1, panel_height=2.9, left=0.6, right=2.05, top=0.2, bottom=0.42,
-                           header=0.42)
-    ax = axes[0][0]
-    ends = []
-    for name in variants:
-        mine = sorted((r for r in rows if r.variant == name), key=lambda r: r.target_len)
-        steps = [r.target_len for r in mine]
-        modelled = [r for r in mine if r.peak_bytes_model]
-        ax.plot([r.target_len for r in modelled], [r.peak_bytes_model / 1e6 for r in modelled],
-                color=palette.color(name), linestyle=palette.dash(name))
-        ax.plot(steps, [r.peak_bytes / 1e6 for r in mine], color=palette.color(name),
-                linestyle="none", marker=palette.marker(name), markersize=4.5,
-                markeredgecolor="white", markeredgewidth=0.3)
-        ends.append((mine[-1].peak_bytes / 1e6, mine[-1].target_len, name))
-    top = max(value for value, _, _ in ends) * 1.04
-    ax.set_ylim(0, top)
-    ax.set_xlim(0, max(row.target_len for row in rows) * 1.02)
-    ax.set_xlabel("decoder steps T")
-    ax.set_ylabel("peak memory, MB")
-    ax.grid(True, color="#E8E8E8", linewidth=0.5)
-    ax.set_axisbelow(True)
-    _label_ends(ax, palette, ends, top)
     base = rows[0]
-    detail = (f"L = {base.source_len}, H = {base.hidden}, B = {base.batch}, training, "
-              f"{base.conditions.words}; markers: measured, lines: cost model")
-    style.titles(fig, "Peak memory over the decoder's steps", detail)
+    last = {row.variant: row for row in sorted(rows, key=lambda r: r.target_len)}
+    context_bytes = (analysis.ITEM_BYTES[base.dtype] * base.batch * base.source_len * base.hidden)
+    flat = {name for name, row in last.items()
+            if row.peak_bytes < context_bytes * row.target_len / 2}
+    growing = set(last) - flat
+    panels = [(words, names) for words, names in (
+        ("keep the context's size each step", growing), ("do not: enlarged", flat)) if names]
+    fig, axes = style.grid(1, len(panels), panel_height=2.5, left=0.55, right=1.85, top=0.25,
+                           bottom=0.42, between=1.62, header=0.42)
+    for ax, (words, names) in zip(axes[0], panels):
+        shown = set(last) if names is growing else names
+        for name in palette.sort(shown):
+            mine = sorted((r for r in rows if r.variant == name), key=lambda r: r.target_len)
+            modelled = [r for r in mine if r.peak_bytes_model]
+            quiet = name not in names
+            color = "#BBBBBB" if quiet else palette.color(name)
+            ax.plot([r.target_len for r in modelled], [r.peak_bytes_model / 1e6 for r in modelled],
+                    color=color, linestyle=palette.dash(name), linewidth=0.8 if quiet else 1.1)
+            if quiet:
+                continue
+            ax.plot([r.target_len for r in mine], [r.peak_bytes / 1e6 for r in mine], color=color,
+                    linestyle="none", marker=palette.marker(name), markersize=4.5,
+                    markeredgecolor="white", markeredgewidth=0.3)
+        ends = [(last[name].peak_bytes / 1e6, last[name].target_len, name) for name in names]
+        top = max(value for value, _, _ in ends) * 1.06
+        ax.set_ylim(0, top)
+        ax.set_xlim(0, max(row.target_len for row in rows) * 1.03)
+        ax.set_xticks(sorted({row.target_len for row in rows}))
+        ax.set_xlabel("decoder steps T")
+        ax.grid(True, color="#E8E8E8", linewidth=0.5)
+        ax.set_axisbelow(True)
+        ax.set_title(words, loc="left", fontweight="bold", pad=3)
+        _label_ends(ax, palette, ends, top)
+    axes[0][0].set_ylabel("peak memory, MB")
+    style.titles(fig, "Peak memory over the decoder's steps",
+                 f"{_EMULATION}. L = {base.source_len}, H = {base.hidden}, B = {base.batch}, "
+                 f"training, {base.conditions.words}")
     return [_drawn(fig, out, formats, "attention-steps", "Peak memory over the decoder's steps",
-                   "The clones of the emulated original keep three tensors of the context's size for "
-                   "every step, the first patch and its sequel one, autograd and the rest none. "
-                   "Markers are measured, lines are the cost model.", "steps", rows,
-                   ("target_len", "peak_bytes", "peak_bytes_model"))]
+                   "The clones of the emulated original keep three tensors of the context's size "
+                   "for every step, the first patch and its sequel one, autograd and the rest none. "
+                   "Additive scores under autograd keep one too, the tanh. Markers are measured, "
+                   "lines are the cost model; grey on the left is what the right panel enlarges.",
+                   "steps", rows, ("target_len", "peak_bytes", "peak_bytes_model"))]
 
 
 def _label_ends(ax, palette, ends, top):
-    """Names at the right end of the lines, kept apart."""
-    apart = top * 0.062
-    ends.sort()
+    """Names at the right end of the lines, kept apart, each as near its line as there is room."""
+    apart = top * 0.075
     places = []
-    for value, steps, name in ends:
-        place = max(value, places[-1][0] + apart) if places else value
-        places.append([place, value, steps, name])
-    over = places[-1][0] - top * 0.99 if places else 0
-    for place in reversed(range(len(places))):
-        limit = top * 0.99 if place == len(places) - 1 else places[place + 1][0] - apart
-        if over > 0:
-            places[place][0] = min(places[place][0], limit)
+    for value, steps, name in sorted(ends):
+        places.append([value, value, steps, name])
+    # Push neighbours apart, half each, until none are too near.
+    for _ in range(200):
+        for low, high in zip(places, places[1:]):
+            lack = apart - (high[0] - low[0])
+            if lack > 0:
+                low[0] -= lack / 2
+                high[0] += lack / 2
+        places[0][0] = max(places[0][0], top * 0.02)
+        places[-1][0] = min(places[-1][0], top * 0.98)
     right = ax.get_xlim()[1]
     for place, value, steps, name in places:
-        ax.annotate(f"{name}  {value:.0f} MB", xy=(steps, value), xytext=(right * 1.06, place),
+        ax.annotate(f"{name}  {value:.0f} MB", xy=(steps, value), xytext=(right * 1.09, place),
                     fontsize=7, va="center", color=palette.color(name), annotation_clip=False,
                     arrowprops={"arrowstyle": "-", "linewidth": 0.5, "relpos": (0, 0.5),
                                 "color": palette.color(name), "shrinkA": 1, "shrinkB": 2})
@@ -185,7 +203,7 @@ def _what_the_bytes_are(results, palette, out, formats):
     order = [*EMULATED, *(n for n in palette.order if n not in EMULATED)]
     rows.sort(key=lambda row: order.index(row.variant))
     fig, axes = style.grid(1, 1, panel_height=0.21 * len(rows) + 0.1, left=1.45, right=0.7,
-                           top=0.08, bottom=0.42, header=1.08)
+                           top=0.05, bottom=0.42, header=1.02)
     ax = axes[0][0]
     for i, row in enumerate(rows):
         left = 0
@@ -199,7 +217,7 @@ def _what_the_bytes_are(results, palette, out, formats):
     ax.set_xlabel("MB at the peak")
     ax.spines[["top", "right"]].set_visible(False)
     style.titles(fig, "What the bytes at the peak are",
-                 f"{size_words(rows[0])}, training, {rows[0].conditions.words}")
+                 f"{_EMULATION}. {size_words(rows[0])}, training, {rows[0].conditions.words}")
     used = [i for i in range(len(_KINDS)) if any(terms[row.cell][i] for row in rows)]
     style.legend(fig, [patches.Patch(facecolor=_KINDS[i][1], hatch=_KINDS[i][2],
                                      edgecolor="white", label=_KINDS[i][0]) for i in used],
@@ -213,9 +231,15 @@ def _what_the_bytes_are(results, palette, out, formats):
 
 
 def _ratios(results, palette, out, formats):
-    rows = [row for row in thread_rows(results) if results.peak_ratio(row)]
+    return [drawn for phase in ("train", "inference")
+            for drawn in _ratios_in(phase, results, palette, out, formats)]
+
+
+def _ratios_in(phase, results, palette, out, formats):
+    rows = [row for row in thread_rows(results, phase=phase) if results.peak_ratio(row)]
     if len(rows) < 2:
         return []
+    doing = analysis.phase_words(phase)
     rows.sort(key=lambda row: results.peak_ratio(row))
     timed = [row for row in rows if results.time_ratio(row)]
     fig, axes = style.grid(1, 2, panel_height=0.2 * len(rows) + 0.1, left=1.45, right=0.35,
@@ -235,21 +259,26 @@ def _ratios(results, palette, out, formats):
         ax.axvline(1, color="black", linewidth=0.8)
         ax.set_xscale("log", base=2)
         values = [v for v in map(ratio, rows) if v] or [1]
-        ax.set_xlim(min(1, *values) / 1.9, max(1, *values) * 1.9)
+        ax.set_xlim(min(1, *values) / 2.3, max(1, *values) * 2)
         ticks = style.whole_log_ticks([min(1, *values) / 1.5, max(1, *values) * 1.5], 7)
-        ax.set_xticks(ticks, labels=[f"{t:g}" for t in ticks])
+        ax.set_xticks(ticks, labels=[style.power_text(round(math.log2(t))) for t in ticks])
         ax.minorticks_off()
         ax.set_ylim(-0.6, len(rows) - 0.4)
         ax.set_title(f"{words} over {BASELINE}", loc="left", fontweight="bold", pad=3)
         ax.grid(True, axis="x", color="#E8E8E8", linewidth=0.5)
     axes[0][0].set_yticks(range(len(rows)), labels=[row.variant for row in rows])
     axes[0][1].set_yticks(range(len(rows)), labels=[])
-    style.titles(fig, f"Ratios to {BASELINE}",
-                 f"{size_words(rows[0])}, training, {rows[0].conditions.words}")
-    return [_drawn(fig, out, formats, "attention-ratios", f"Ratios to {BASELINE}",
+    title = f"Ratios to {BASELINE}, {doing}"
+    style.titles(fig, title,
+                 f"{_EMULATION}. {size_words(rows[0])}, {rows[0].conditions.words}")
+    return [_drawn(fig, out, formats,
+                   "attention-ratios" + ("" if phase == "train" else f"-{phase}"), title,
                    "Left, peak memory; right, time, measured in turns with the baseline in one "
                    "process." + ("" if timed else " This run did not measure time.")
-                   + missing_words(results, rows), "ratios", rows, ("peak_ratio_to_dense", "time_ratio_to_dense", "time_ns", "time_spread"))]
+                   + ("" if phase == "train" else " Without a backward no variant keeps anything "
+                      "of the context's size; the emulated ones keep every step's outputs.")
+                   + missing_words(results, rows), "ratios", rows,
+                   ("peak_ratio_to_dense", "time_ratio_to_dense", "time_ns", "time_spread"))]
 
 
 def _over_all(results, palette, out, formats):
@@ -274,7 +303,7 @@ def _over_all(results, palette, out, formats):
     variants = palette.sort(row.variant for _, _, group in chosen for row in group)
     fig, axes = style.grid(2, len(chosen), panel_height=1.6, left=0.62, right=0.1, top=0.28,
                            bottom=0.42, under=0.35, between=0.45,
-                           header=0.46 + 0.155 * -(-len(variants) // 4))
+                           header=0.36 + 0.155 * -(-len(variants) // 4))
     for column, (name, words, group) in enumerate(chosen):
         others = ", ".join(f"{letter} = {getattr(group[0], n)}" for n, letter in (
             ("target_len", "T"), ("source_len", "L"), ("batch", "B")) if n != name)
@@ -293,6 +322,7 @@ def _over_all(results, palette, out, formats):
             ticks = sorted({getattr(r, name) for r in group})
             ax.set_xticks(ticks, labels=[str(t) for t in ticks])
             ax.xaxis.minorticks_off()
+            _label_decades(ax)
             ax.grid(True, color="#E8E8E8", linewidth=0.5)
             if line == 0:
                 ax.set_title(others, loc="left", fontweight="bold", pad=3)
@@ -302,7 +332,7 @@ def _over_all(results, palette, out, formats):
                 ax.set_ylabel("peak, MB" if line == 0 else "time, ms")
     row = chosen[0][2][0]
     style.titles(fig, "Memory and time over steps, source and batch",
-                 f"H = {row.hidden}, training, {row.conditions.words}")
+                 f"{_EMULATION}. H = {row.hidden}, training, {row.conditions.words}")
     style.legend(fig, [style.variant_handle(palette, v) for v in variants], below_top=0.44,
                  columns=4)
     used = list({row.cell: row for _, _, group in chosen for row in group}.values())
@@ -312,6 +342,15 @@ def _over_all(results, palette, out, formats):
                    ("target_len", "source_len", "batch", "peak_bytes", "time_ns"))]
 
 
+def _label_decades(ax):
+    """Plain figures on a logarithmic axis: 1, 2 and 5 of a decade where it shows few."""
+    low, high = ax.get_ylim()
+    subs = (1, 2, 5) if high / low < 100 else (1, 3) if high / low < 1000 else (1,)
+    ax.yaxis.set_major_locator(ticker.LogLocator(base=10, subs=subs))
+    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_locator(ticker.NullLocator())
+
+
 def decoder_figure(sizes, out, formats):
     """Published figures beside what the model explains; `sizes` as attention_claims.decoder()."""
     if not sizes:
@@ -319,7 +358,7 @@ def decoder_figure(sizes, out, formats):
     parts = (("parameters and gradients", style.GREY, ""), ("generator", style.YELLOW, ""),
              ("encoder clones", style.SKY, "////"), ("decoder clones", style.BLUE, ""))
     fig, axes = style.grid(1, 1, panel_height=0.34 * len(sizes) + 0.1, left=1.25, right=0.55,
-                           top=0.08, bottom=0.42, header=0.78)
+                           top=0.05, bottom=0.42, header=0.66)
     ax = axes[0][0]
     for i, row in enumerate(sizes):
         for place, values, published in ((i - 0.2, row.before, row.published[0]),
@@ -330,9 +369,10 @@ def decoder_figure(sizes, out, formats):
                         edgecolor="white", linewidth=0.3)
                 left += value / 1e9
             ax.plot([published], [place], marker="D", color="black", markersize=4)
-            ax.text(max(left, published), place, "   clones" if place < i else "   shared",
-                    va="center", fontsize=7)
-    ax.set_yticks(range(len(sizes)), labels=[row.name for row in sizes])
+    ax.set_yticks([i + offset for i in range(len(sizes)) for offset in (-0.2, 0.2)],
+                  labels=[words for row in sizes
+                          for words in (f"{row.name}, clones", "shared")])
+    ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
     ax.set_xlim(0, max(row.published[0] for row in sizes) * 1.12)
     ax.set_xlabel("GB")
@@ -345,8 +385,10 @@ def decoder_figure(sizes, out, formats):
                               label="published")], below_top=0.44, columns=5)
     return [_drawn(fig, out, formats, "attention-decoder",
                    "The published table, and what the step graphs explain of it",
-                   "Bars: predicted from the step graphs, without sharing and with the sequel's. "
-                   "Diamonds: published, GPU memory of the whole process.", "decoder", (), ())]
+                   "Layers x hidden size. Bars: predicted from the step graphs, without sharing and "
+                   "with all module buffers shared that may be. Diamonds: published, GPU memory of "
+                   "the whole process; its drops are smaller, and the verdict says what is known of "
+                   "why.", "decoder", (), ())]
 
 
 def _drawn(fig, out, formats, stem, title, caption, section, rows, columns):

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import pathlib
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from plotting import attention_figures
 from plotting import claims
 from plotting import results
 
+_REFERENCE = pathlib.Path(__file__).parent.parent / "results" / "reference" / "attention"
 BATCH, STEPS, HIDDEN = 64, 52, 600
 ITEM = {"float32": 4, "float64": 8}
 
@@ -101,14 +103,65 @@ def test_reuse_is_half_of_where_it_applies(tmp_path):
         (*size, "sum1.gradInput", "sum1", "Sum", "gradInput", 4, 0, 1, 1, 1),
         (*size, "mm1.gradInput[1]", "mm1", "MM", "gradInput", 100, 1, 1, 1, 0),
         (*size, "sum of d(context)", "", "", "sum of gradients", 100, 0, 0, 1, 0)])
-    rows = [*_pair("float32", 52), _row("clones-reuse", peak=10 ** 9)]
-    run = _results(rows, tmp_path)
-    assert attention_claims.reuse(run)[:4] == (3, 2, 28, 14)
+    clones, shared = _pair("float32", 52)
+    saved = STEPS * ITEM["float32"] * 14
+    run = _results([clones, shared, _row("clones-reuse", peak=clones.peak_bytes - saved)], tmp_path)
+    assert attention_claims.reuse(run, "attention") == (3, 2, 28, 14)
     verdict = _verdict(run, "C9")
     assert verdict.verdict == claims.HOLDS
     assert "2 of a step's 3 operations" in verdict.evidence
+    run_off = _results([clones, shared, _row("clones-reuse", peak=clones.peak_bytes - saved + 1)],
+                       tmp_path)
+    assert _verdict(run_off, "C9").verdict == claims.FAILS
     # Sums of gradients are no output or gradInput tensors.
     assert [s[1:3] for s in attention_claims.shares(run)] == [(5, 4)]
+
+
+# Four buffers in 50 clones that make up the 0.7 GB of the table's first row; the first patch shares
+# half of them, its sequel all, which leaves one clone's.
+def test_published_table_with_its_shares(tmp_path):
+    parameters = (2 * 50_000 * 500 + 50_000 * 101 + 3 * 100 ** 2
+                  + 400 * (500 + 1 + 100) + 400 * (600 + 1 + 100))
+    fixed = 2 * 4 * parameters + 4 * (4 * 64 * 50_000 + 64 * 100)
+    steps = 50
+    each = (700_000_000 - fixed) // (4 * 4 * steps)
+    size = (50, 100, 1, 64)
+    records = []
+    for part in ("encoder", "decoder"):
+        records += [(*size, part, "a", "a", "MM", "gradInput", each, 1, 1, 1, 0),
+                    (*size, part, "b", "b", "Linear", "output", each, 0, 1, 1, 0)]
+    _write(tmp_path, "buffers.csv", _BUFFERS, records)
+    run = _results(_pair("float32", 52), tmp_path)
+    row, = attention_claims.decoder(run)
+    assert row.name == "1x100"
+    before, after = row.explained
+    assert before == pytest.approx(1, abs=1e-6)
+    assert after == pytest.approx((fixed + (0.7e9 - fixed) / steps) / 0.5e9, abs=1e-6)
+    first, everything, published = row.drops
+    assert everything == pytest.approx(2 * first)
+    assert everything == pytest.approx((0.7e9 - fixed) * 49 / 50 / 1e9, abs=1e-6)
+    assert published == pytest.approx(0.2)
+    assert _verdict(run, "table").verdict == claims.HOLDS
+
+
+# What README and docs/attention.md say, from the committed rows.
+def test_committed_run():
+    run = results.load(str(_REFERENCE))
+    assert {row.status for row in run.rows} == {"ok"}
+    assert {v.id: v.verdict for v in attention_claims.judge(run)} == {
+        "C8": claims.CONSTANT, "C8, rate": claims.HOLDS, "C9": claims.HOLDS,
+        "69%": claims.CONSTANT, "table": claims.CONSTANT}
+    accounts = attention_claims.accounts(run)
+    assert {(a.dtype, a.source_len) for a in accounts} == {
+        ("float32", 50), ("float32", 52), ("float64", 52)}
+    assert all(a.exact for a in accounts)
+    decoders = attention_claims.decoder(run)
+    assert [row.name for row in decoders] == ["1x100", "1x250", "1x500", "2x500", "4x1000"]
+    assert all(None not in row.measured and row.measured == row.cell for row in decoders)
+    # Every measured figure has the model's beside it, and is it.
+    for row in run.rows:
+        assert row.peak_bytes == row.peak_bytes_model, row.cell
+        assert row.backward_peak_bytes == row.backward_peak_bytes_model, row.cell
 
 
 @pytest.mark.parametrize("variant, term, kind", [

@@ -5,6 +5,8 @@
 //   sdpa-batched  all steps at once, T queries
 //
 // On the CPU its flash kernel runs: never the whole [T, L] scores, statistics of the softmax kept.
+// The model follows aten/src/ATen/native/cpu/FlashAttentionKernel.cpp of LibTorch 2.11.
+#include <ATen/Parallel.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -29,8 +31,15 @@ at::Tensor Attend(const RealOps&, const at::Tensor& q, const at::Tensor& kv) {
                                           /*dropout_p=*/0.0, /*is_causal=*/false, /*scale=*/1.0);
 }
 
-// What LibTorch 2.11's CPU flash kernel allocates: the output, a statistic of each query, and for
-// each thread the scratch of a block of queries and keys.
+// How many threads get some of `items` from at::parallel_for with a grain of 1.
+int64_t BusyThreads(int64_t items, int64_t threads) {
+  const int64_t each = at::divup(items, std::min(items, threads));
+  return at::divup(items, each);
+}
+
+// What LibTorch's flash kernel allocates: the output, a statistic of each query, and for each
+// thread the scratch of a block of queries and keys; in the backward, besides, the sums of a block
+// of queries by each thread that has work.
 cost::Tensor Attend(const TracedOps& ops, const cost::Tensor& q, const cost::Tensor& kv) {
   cost::Tape& tape = *ops.tape;
   const int64_t batch = q.size(0), queries = q.size(2), hidden = q.size(3), keys = kv.size(2);
@@ -55,7 +64,8 @@ cost::Tensor Attend(const TracedOps& ops, const cost::Tensor& q, const cost::Ten
         const cost::Tensor dc = tape.Contiguous(grad, "d(c), contiguous");
         const cost::Tensor scratch =
             tape.Empty("flash scratch", {tape.threads(), 2 * query_block * key_block});
-        const cost::Tensor sums = tape.Empty("flash sums", {query_block});
+        const cost::Tensor sums =
+            tape.Empty("flash sums", {BusyThreads(saved[0].size(0), tape.threads()), query_block});
         tape.AddFlops(10 * saved[0].numel() * saved[1].size(2));
         return std::vector<cost::Tensor>{dq, dk, dv};
       });
@@ -113,13 +123,6 @@ class SdpaVariant : public AutogradVariant<Sdpa> {
     const std::string why = AutogradVariant::WhyUnsupported(problem);
     if (!why.empty() || sdpa_.Backend(problem) == kFlashBackend) return why;
     return "LibTorch chooses its math backend here, which has no cost model";
-  }
-  std::string WhyPeaksUnmodelled(const AttentionProblem& problem) const override {
-    const bool races =
-        problem.threads > 1 && problem.batch > 1 && problem.phase != Phase::kInference;
-    return races ? "peaks not modelled: each thread of LibTorch's flash backward allocates a few "
-                   "bytes for itself, and how many are alive at once is chance"
-                 : "";
   }
 
  private:

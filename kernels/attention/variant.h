@@ -54,9 +54,6 @@ class AttentionVariant {
   virtual bool takes_all_steps() const { return false; }
   // Why this variant cannot run the problem, as a reason for the result row; "" if it can.
   virtual std::string WhyUnsupported(const AttentionProblem& problem) const;
-  // Why the cost model gives no peaks for this problem; "" if it is exact. Weight and held bytes
-  // are exact all the same.
-  virtual std::string WhyPeaksUnmodelled(const AttentionProblem&) const { return ""; }
 
   virtual std::unique_ptr<AttentionPass<at::Tensor>> NewPass(
       const AttentionProblem& problem, const AttentionInputs<at::Tensor>& inputs) const = 0;

@@ -54,17 +54,21 @@ class Ledger {
   void ResetPeak();
   // What is alive now, and what was at the peak, in order of allocation.
   std::vector<Term> live_terms() const;
-  const std::vector<Term>& peak_terms() const { return peak_terms_; }
+  std::vector<Term> peak_terms() const { return at_peak_ ? live_terms() : peak_terms_; }
   const std::vector<Event>& events() const { return events_; }
   // The sum of all bytes ever allocated: a measure of the memory traffic.
   int64_t allocated_bytes() const { return allocated_bytes_; }
 
  private:
+  // Copies the terms of the peak before what is alive changes: a peak that rises on is not copied.
+  void LeavePeak();
+
   std::vector<const Buffer*> live_;
   int64_t live_bytes_ = 0;
   int64_t peak_bytes_ = 0;
   int64_t allocated_bytes_ = 0;
-  std::vector<Term> peak_terms_;
+  bool at_peak_ = true;           // What is alive is what the peak is made of.
+  std::vector<Term> peak_terms_;  // Once it no longer is.
   std::vector<Event> events_;
 };
 
