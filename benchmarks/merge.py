@@ -4,7 +4,8 @@
 
 The merged directory has every row of results.csv, crossover.csv and crossover_probes.csv, and a
 run.json whose `parts` are those of the runs. A cell that two runs have is refused, with where it
-is.
+is. Rates of calibration.csv are kept where all runs are of one machine: of a layer that several
+runs calibrated, those of the first.
 """
 
 import argparse
@@ -49,7 +50,11 @@ def merge(directories, out):
     probes = list({row.cell: row for part in parts for row in part.probes}.values())
     notes = [f"{part.directory}: {note}" for part in parts for note in part.notes]
 
+    calibration, more_notes = _merge_calibration(parts)
+    notes += more_notes
     out.mkdir(parents=True, exist_ok=True)
+    if calibration:
+        _write_lines(out / "calibration.csv", calibration)
     _write(out / "run.json", json.dumps(_merge_info(parts, notes), indent=2) + "\n")
     _write_table(out / "results.csv", results_lib.COLUMNS, rows)
     if any(part.has_crossover_file for part in parts):
@@ -77,14 +82,50 @@ def _unique(parts, rows_of, table, key_of, place):
     return list(found.values())
 
 
-def _merge_info(parts, notes):
-    infos = []
+def _infos(parts):
+    """run.json of all parts; merging what was merged keeps one list."""
+    return [{"directory": part.directory, **info} for part in parts
+            for info in part.run.get("parts") or [part.run]]
+
+
+def _of_one_machine(infos):
+    return not any(exact.difference_of_machines(infos[0], info) for info in infos[1:])
+
+
+# What a rate of calibration.csv is of; time_ns and gflops follow.
+_CALIBRATED = ("in_modes", "out_modes", "ranks", "phase", "dtype", "threads")
+
+
+def _merge_calibration(parts):
+    """(lines of the merged calibration.csv, header first, or none; notes)."""
+    lines, layers, twice = [], {}, set()
     for part in parts:
-        # Merging what was merged keeps one list.
-        for info in part.run.get("parts") or [part.run]:
-            infos.append({"directory": part.directory, **info})
+        path = pathlib.Path(part.directory, "calibration.csv")
+        if not path.is_file():
+            continue
+        with open(path, encoding="utf-8", newline="") as file:
+            header, *records = [*csv.reader(file)] or [[]]
+        if not header:
+            continue
+        if lines and header != lines[0]:
+            return [], [f"{path} has other columns than the others: no calibration.csv was written."]
+        lines = lines or [header]
+        for record in records:
+            layer = tuple(record[header.index(name)] for name in _CALIBRATED)
+            if layers.setdefault(layer, part.directory) == part.directory:
+                lines.append(record)
+            else:
+                twice.add(layer)
+    if lines and not _of_one_machine(_infos(parts)):
+        return [], ["The runs are of several machines: no calibration.csv was written."]
+    return lines, [f"Layers calibrated in more than one run: {len(twice)}; the rates of the first "
+                   "are kept, and `auto` may have picked otherwise in another."] * bool(twice)
+
+
+def _merge_info(parts, notes):
+    infos = _infos(parts)
     merged = {}
-    if not any(exact.difference_of_machines(infos[0], info) for info in infos[1:]):
+    if _of_one_machine(infos):
         merged = {key: infos[0][key] for key in _OF_THE_MACHINE if key in infos[0]}
     for key in ("experiment", "git_revision", "fma_peak_gflops", "bandwidth_gb_per_s"):
         values = [info.get(key) for info in infos]
@@ -96,12 +137,13 @@ def _merge_info(parts, notes):
 
 
 def _write_table(path, columns, rows):
+    _write_lines(path, [columns, *(["" if value is None else value
+                                    for value in dataclasses.astuple(row)] for row in rows)])
+
+
+def _write_lines(path, lines):
     with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\r\n")
-        writer.writerow(columns)
-        for row in rows:
-            writer.writerow(["" if value is None else value
-                             for value in dataclasses.astuple(row)])
+        csv.writer(file, lineterminator="\r\n").writerows(lines)
 
 
 def _write(path, text):

@@ -70,6 +70,38 @@ def test_a_search_in_two_parts_is_refused_too(tmp_path):
         merge.merge(parts, tmp_path / "out")
 
 
+CALIBRATION = ["variant", "in_modes", "out_modes", "ranks", "phase", "dtype", "threads", "batch",
+               "time_ns", "gflops"]
+
+
+def _calibrate(directory, *rates):
+    """Writes a rate of `fused` for each (rank, time)."""
+    lines = [CALIBRATION, *(["fused", "8x8x8", "8x8x8", f"1x{rank}x{rank}x1", "train", "float32",
+                             "2", "64", time, "1"] for rank, time in rates)]
+    (directory / "calibration.csv").write_text(
+        "".join(",".join(line) + "\r\n" for line in lines), encoding="utf-8")
+    return lines[1:]
+
+
+def test_rates_of_one_machine_are_kept_the_first_ones_of_a_layer(tmp_path):
+    a, b = _run(tmp_path / "a", (1,)), _run(tmp_path / "b", (2,))
+    first, second = _calibrate(a, ("4", "11"), ("8", "12")), _calibrate(b, ("4", "13"), ("2", "14"))
+    (note,) = merge.merge([a, b], tmp_path / "out")
+    assert note.startswith("Layers calibrated in more than one run: 1;")
+    text = (tmp_path / "out" / "calibration.csv").read_text(encoding="utf-8")
+    assert [line.split(",") for line in text.splitlines()] == [CALIBRATION, *first, second[1]]
+
+
+def test_rates_of_several_machines_are_left_out(tmp_path):
+    other = {**synthetic.RUN, "machine": {**synthetic.RUN["machine"], "cores": 64}}
+    a, b = _run(tmp_path / "a", (1,)), _run(tmp_path / "b", (2,), other)
+    _calibrate(a, ("4", "11"))
+    (b / "calibration.csv").write_text("")
+    (note,) = merge.merge([a, b], tmp_path / "out")
+    assert note == "The runs are of several machines: no calibration.csv was written."
+    assert not (tmp_path / "out" / "calibration.csv").exists()
+
+
 def test_a_torn_part_is_merged_up_to_the_tear_with_a_note(tmp_path):
     a, b = _run(tmp_path / "a", (1,)), _run(tmp_path / "b", (2,))
     text = (a / "results.csv").read_bytes()

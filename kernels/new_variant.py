@@ -159,7 +159,7 @@ def _refuse_taken(name, ttbench, others=()):
 
 
 def _write(files):
-    """{path: text}, all or, where one exists that must not, none."""
+    """{path: text}; folders are made as needed."""
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
