@@ -165,7 +165,9 @@ def _growth(results, variant):
                 and row.threads == THREADS and row.peak_bytes is not None
                 and row.dtype in analysis.ITEM_BYTES and _saves_half(row)
                 and row.batch >= TILE_ROWS):
-            series[row.shape, row.ranks, row.phase, row.dtype][row.batch] = row
+            # A pick that changes with the batch is a step too.
+            pick = row.algorithm.partition(": ")[0] if variant == analysis.PICKER else ""
+            series[row.shape, row.ranks, row.phase, row.dtype, pick][row.batch] = row
     rises, largest = {}, 0
     for by_batch in series.values():
         first, last = min(by_batch), max(by_batch)

@@ -81,6 +81,18 @@ def test_scratch_may_step_but_not_grow_with_the_batch(phase):
     assert "none in 1 of 1 series" in probe.measured
 
 
+def test_a_pick_that_changes_with_the_batch_is_a_step_not_growth():
+    def auto(batch, scratch_bytes, pick):
+        return dataclasses.replace(_with_scratch(batch, scratch_bytes), variant="auto",
+                                   algorithm=f"{pick}: in tiles")
+    more = 1024 * 16384  # As much as a row of x for each row.
+    small = auto(64, 0, "fused")
+    step = _judge([small, auto(1088, more, "fused-panel")], "auto: rise of the scratch")
+    assert step.verdict == targets.UNKNOWN, "one batch of either says nothing"
+    grown = _judge([small, auto(1088, more, "fused")], "auto: rise of the scratch")
+    assert grown.verdict == targets.NOT_MET
+
+
 def test_fractions_of_the_peak_are_geometric_means():
     def rows(first, second, **options):
         return [_row("fused", 64, fraction_of_peak=first, **options),
