@@ -1,7 +1,8 @@
 """Whether the time of a cell changed, judged from repeated passes over the same cells.
 
-A sample is time_ratio_to_dense of one cell in one pass. What all cells of a pass have in common
-(the dense layer's own luck in that pass) is taken out first. Each judgement uses samples twice, and
+A sample is time_ratio_to_dense of one cell in one pass, or its time where the passes of both sides
+were run in turns. What all cells of a pass have in common (the machine's and the dense layer's own
+luck in that pass) is taken out first. Each judgement uses samples twice, and
 never the same: one part of the passes finds the suspicious cells; another part, or fresh passes
 over those cells alone, confirms them. So a cell picked for its bad luck is not judged by it.
 
@@ -18,7 +19,7 @@ import random
 import statistics
 
 FALSE_ALARMS = 0.01
-SCREEN_P = 0.1
+SCREEN_P = 0.2
 CLEAR_P = 0.05  # A confirmation less likely than this by chance, but not called, stays ambiguous.
 MIN_EFFECT = 0.03  # Changes below it are not worth a call, whatever the test says.
 SHORT_NS = 100_000  # Cells below have a noise of their own.
@@ -62,7 +63,7 @@ class Judgement:
     change: float  # of the time ratio: 0.05 is 5% more
     p: float | None
     words: str
-    before: float  # medians of time_ratio_to_dense, less what all cells had in common
+    before: float  # medians of the samples, less what all cells had in common
     after: float
 
 
@@ -70,31 +71,34 @@ class Judgement:
 class Outcome:
     judgements: dict  # cell -> Judgement
     common_shift: float  # of all ratios, taken out of each
-    floors: dict  # "short" and "long" cells: the least change that is called
+    floors: dict  # "short" and "long" cells: the least change that is called, of the fresh passes
 
 
-def judge(baseline, candidate, time_ns, rerun=None, min_effect=MIN_EFFECT):
+def judge(baseline, candidate, time_ns, rerun=None, min_effect=MIN_EFFECT, rerun_both=False):
     """Judges every cell that both sides timed.
 
     Args:
-      baseline, candidate: a list of passes, each a dict {cell: time_ratio_to_dense}.
+      baseline, candidate: a list of passes, each a dict {cell: sample}.
       time_ns: {cell: time}, which tells short cells from long ones.
       rerun: called with cells; gives fresh passes (of the baseline or None, of the candidate) over
         them. Without it, every second pass of each side confirms what the others found suspicious.
       min_effect: the least change that is ever called.
+      rerun_both: whether rerun gives fresh passes of the baseline too, so that none of `baseline`
+        need be kept for the confirmation.
     """
     cells = sorted(set().union(*baseline) & set().union(*candidate))
     center = {cell: statistics.median(_logs(baseline, cell)) for cell in cells}
     baseline_drift, baseline = _without_drift(baseline, center, cells)
     candidate_drift, candidate = _without_drift(candidate, center, cells)
     common = statistics.median(candidate_drift) - statistics.median(baseline_drift)
-    floors = _floors(baseline, candidate, cells, time_ns, min_effect)
+    floor = _Floor(_null_run(baseline, candidate, cells, time_ns), min_effect)
 
     screen_candidate = candidate if rerun else candidate[0::2]
+    screen_baseline = baseline if rerun and rerun_both else baseline[0::2]
     suspicious = {}
     shifts = {}
     for cell in cells:
-        before, after = _values(baseline[0::2], cell), _values(screen_candidate, cell)
+        before, after = _values(screen_baseline, cell), _values(screen_candidate, cell)
         shifts[cell] = _median(_values(candidate, cell)) - _median(_values(baseline, cell))
         if not before or not after:
             continue
@@ -102,15 +106,15 @@ def judge(baseline, candidate, time_ns, rerun=None, min_effect=MIN_EFFECT):
         low, high = (before, after) if shift > 0 else (after, before)
         # Three samples a side or fewer cannot be that unlikely; the most unlikely must do.
         least_p = 1 / math.comb(len(low) + len(high), len(low))
-        if (math.expm1(abs(shift)) >= floors[_kind(time_ns, cell)]
+        if (math.expm1(abs(shift)) >= min_effect
                 and rank_sum_p(low, high) <= max(SCREEN_P, least_p)):
             suspicious[cell] = 1 if shift > 0 else -1
 
     judgements = {
         cell: Judgement("same", math.expm1(shifts[cell]), None, "",
                         *_ratios(center, baseline, candidate, cell)) for cell in cells}
+    fresh_baseline, fresh_candidate = baseline[1::2], candidate[1::2]
     if suspicious:
-        fresh_baseline, fresh_candidate = baseline[1::2], candidate[1::2]
         if rerun:
             again = sorted(suspicious) + _controls(cells, suspicious)
             for side, passes in zip("bc", rerun(again)):
@@ -122,11 +126,13 @@ def judge(baseline, candidate, time_ns, rerun=None, min_effect=MIN_EFFECT):
                     fresh_baseline = corrected
                 else:
                     fresh_candidate = corrected
-        _confirm(suspicious, fresh_baseline, fresh_candidate, floors, time_ns, judgements)
-    return Outcome(judgements, math.expm1(common), floors)
+        _confirm(suspicious, fresh_baseline, fresh_candidate, floor, time_ns, judgements)
+    counts = max(1, len(fresh_baseline)), max(1, len(fresh_candidate))
+    return Outcome(judgements, math.expm1(common),
+                   {kind: floor.of(kind, *counts) for kind in ("short", "long")})
 
 
-def _confirm(suspicious, baseline, candidate, floors, time_ns, judgements):
+def _confirm(suspicious, baseline, candidate, floor, time_ns, judgements):
     tested = []
     for cell, sign in suspicious.items():
         before, after = _values(baseline, cell), _values(candidate, cell)
@@ -150,12 +156,12 @@ def _confirm(suspicious, baseline, candidate, floors, time_ns, judgements):
         change = math.expm1(_median(after) - _median(before))
         effect = math.expm1(abs(math.log1p(change)))
         as_suspected = (change > 0) == (suspicious[cell] > 0)
-        floor = floors[_kind(time_ns, cell)]
-        if called and as_suspected and effect >= floor:
+        least = floor.of(_kind(time_ns, cell), before_count, after_count)
+        if called and as_suspected and effect >= least:
             verdict, words = "slower" if change > 0 else "faster", ""
         elif p <= CLEAR_P and as_suspected:
             verdict = "ambiguous"
-            words = (f"confirmed, but below the {floor:.1%} that this machine can tell"
+            words = (f"confirmed, but below the {least:.1%} that this machine can tell"
                      if called else "not far enough out of the noise when run again")
         else:
             verdict, words = "same", "suspicious, and cleared when run again"
@@ -203,21 +209,37 @@ def _ratios(center, baseline, candidate, cell):
                  for side in (baseline, candidate))
 
 
-def _floors(baseline, candidate, cells, time_ns, min_effect):
-    """The least change to call, from a null run: each side's even passes against its odd ones."""
+def _null_run(baseline, candidate, cells, time_ns):
+    """{"short" and "long" cells: how far medians of one pass a side would lie apart}.
+
+    From each side's even passes against its odd ones: what nine in ten cells stay below.
+    """
     null = {"short": [], "long": []}
     for side in (baseline, candidate):
         for cell in cells:
             even, odd = _values(side[0::2], cell), _values(side[1::2], cell)
             if even and odd:
-                null[_kind(time_ns, cell)].append(abs(_median(even) - _median(odd)))
-    floors = {}
-    for kind, shifts in null.items():
-        shifts.sort()
-        noise = (shifts[int(_NULL_QUANTILE * (len(shifts) - 1))]
-                 if len(shifts) >= _FEWEST_NULL_SHIFTS else 0.0)
-        floors[kind] = max(min_effect, math.expm1(noise))
-    return floors
+                null[_kind(time_ns, cell)].append(
+                    abs(_median(even) - _median(odd)) / _spread_of(len(even), len(odd)))
+    return {kind: sorted(shifts)[int(_NULL_QUANTILE * (len(shifts) - 1))]
+            if len(shifts) >= _FEWEST_NULL_SHIFTS else 0.0 for kind, shifts in null.items()}
+
+
+def _spread_of(before, after):
+    """How the noise of a difference of medians falls with the samples on both sides."""
+    return math.sqrt(1 / before + 1 / after)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Floor:
+    """The least change that is called."""
+
+    null: dict
+    min_effect: float
+
+    def of(self, kind, before, after):
+        """For medians of that many passes."""
+        return max(self.min_effect, math.expm1(self.null[kind] * _spread_of(before, after)))
 
 
 def _controls(cells, suspicious):

@@ -1,7 +1,8 @@
 """Compares this version with a baseline run: `bazel run //benchmarks:regress -- --baseline=DIR`.
 
 Runs the baseline's own cells again with the sweep program, or takes --candidate=DIR. Bytes and
-FLOPs are compared exactly; time by time_ratio_to_dense, against this machine's noise (noise.py).
+FLOPs are compared exactly; time by time_ratio_to_dense, or where a baseline's program runs in turns
+by itself, against this machine's noise (noise.py).
 docs/regression.md says how, and what the exit codes are.
 """
 
@@ -78,6 +79,12 @@ def ratios_of(passes, cells):
     """Of each pass, {cell: time_ratio_to_dense}; the dense layer itself has nothing to say."""
     return [{row.cell: ratio for row in one.rows
              if row.cell in cells and not row.baseline and (ratio := one.time_ratio(row))}
+            for one in passes]
+
+
+def times_of(passes, cells):
+    """Of each pass, {cell: time_ns}: to compare passes that were run in turns."""
+    return [{row.cell: row.time_ns for row in one.rows if row.cell in cells and row.time_ns}
             for one in passes]
 
 
@@ -170,21 +177,24 @@ class Sweeps:
 # ---- The comparison
 
 
-def _time_findings(outcome):
+def _time_findings(outcome, column):
     for cell, judged in outcome.judgements.items():
-        yield exact.Finding(cell, "time", judged.verdict, "time_ratio_to_dense", judged.before,
+        yield exact.Finding(cell, "time", judged.verdict, column, judged.before,
                             judged.before * (1 + judged.change),
                             "; ".join(filter(None, [
                                 judged.words, judged.p is not None and f"p = {judged.p:.1g}"])))
 
 
-def _time_notes(outcome, baseline_passes):
+def _time_notes(outcome, column, baseline_passes):
     floors = outcome.floors
     yield (f"Least change of time that is called: {floors['long']:.1%}; for cells under "
            f"{noise.SHORT_NS // 1000} µs, {floors['short']:.1%}.")
     if abs(outcome.common_shift) >= noise.MIN_EFFECT:
         yield (f"All time ratios together moved by {outcome.common_shift:+.1%}, taken out "
-               "before cells were judged: dense itself changed, or most variants at once.")
+               "before cells were judged: dense itself changed, or most variants at once."
+               if column == "time_ratio_to_dense" else
+               f"All times together moved by {outcome.common_shift:+.1%}, taken out before cells "
+               "were judged: most variants changed, or the programs were built differently.")
     if baseline_passes == 1:
         yield ("The baseline is a single run, so no change of time can be called, only suspected; "
                "record one of several passes (docs/regression.md), or give --baseline-sweep.")
@@ -280,10 +290,18 @@ class Comparison:
     def _judge_times(self, candidate, new):
         cells = {cell for cell, row in new.items() if row.ok and self._old.get(cell, row).ok}
         times = {row.cell: row.time_ns for one in candidate for row in one.rows if row.time_ns}
-        outcome = noise.judge(ratios_of(self._baseline, cells), ratios_of(candidate, cells), times,
-                              None if self._flags.candidate else self._run_again)
-        self.notes += _time_notes(outcome, len(self._baseline))
-        return _time_findings(outcome)
+        samples = self._samples
+        outcome = noise.judge(samples(self._baseline, cells), samples(candidate, cells), times,
+                              None if self._flags.candidate else self._run_again,
+                              rerun_both=bool(self._flags.baseline_sweep))
+        column = "time_ns" if samples is times_of else "time_ratio_to_dense"
+        self.notes += _time_notes(outcome, column, len(self._baseline))
+        return _time_findings(outcome, column)
+
+    @property
+    def _samples(self):
+        """What is compared of times: they themselves only where both programs ran in turns."""
+        return times_of if self._flags.baseline_sweep else ratios_of
 
     def _run_again(self, cells):
         flags = self._flags
@@ -296,8 +314,8 @@ class Comparison:
         for i in range(1, flags.confirm_passes + 1):
             for sweeps, out, passes in sides if i % 2 else reversed(sides):
                 passes.append(sweeps.run(jobs, out / f"confirm-{i}", "--measure=time", "--quiet"))
-        return (ratios_of(baseline, set(cells)) if flags.baseline_sweep else None,
-                ratios_of(candidate, set(cells)))
+        return (self._samples(baseline, set(cells)) if flags.baseline_sweep else None,
+                self._samples(candidate, set(cells)))
 
 
 # ---- The program

@@ -42,6 +42,8 @@ def _change_text(finding):
 def _figures_text(finding):
     if finding.before is None or finding.after is None:
         return ""
+    if finding.column == "time_ns":
+        return f"{finding.before / 1e3:.4g} → {finding.after / 1e3:.4g} µs"
     if finding.kind == "time":
         return f"{style.ratio_text(finding.before)} → {style.ratio_text(finding.after)}"
     if finding.kind == "memory":
@@ -54,7 +56,8 @@ def _lines(findings):
     for finding in by_importance(findings):
         if finding.verdict == "same":
             continue
-        what = "time/dense" if finding.kind == "time" else finding.column or finding.kind
+        what = {"time_ratio_to_dense": "time/dense", "time_ns": "time"}.get(
+            finding.column, finding.column or finding.kind)
         yield (finding.verdict, finding.cell, what, _figures_text(finding),
                _change_text(finding), finding.words)
 
