@@ -164,14 +164,18 @@ class Sweeps:
     def _call(self, command):
         # Ctrl-C reaches the sweep too, which stops in order; this process waits for it.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        terminated = []
         try:
             with subprocess.Popen(command, stdout=subprocess.DEVNULL,
                                   env=self._environment) as process:
-                signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-                return process.wait()
+                signal.signal(signal.SIGTERM,
+                              lambda *_: (terminated.append(True), process.terminate()))
+                code = process.wait()
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, before)
+        # A sweep that was about to end has ended as if nothing had been said.
+        return 128 + signal.SIGTERM if terminated and code in (0, 1) else code
 
 
 # ---- The comparison

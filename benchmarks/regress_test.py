@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import stat
 import subprocess
 import sys
@@ -267,6 +268,18 @@ def test_programs_run_in_turns_are_compared_by_times_and_not_by_ratios(here):
     new = _fake_sweep(here / "newer", rows, slow={"dense": 1.1})
     assert _regress("--baseline=old", old, new, "--out=out-2") == 1
     assert _findings(here / "out-2") == {("dense", "time"): "slower"}
+
+
+def test_a_kill_is_heeded_even_if_the_sweep_ends_as_it_comes():
+    program = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(0.5)
+os.kill(os.getppid(), signal.SIGTERM)
+time.sleep(0.5)
+"""
+    sweeps = regress.Sweeps(sys.executable, None, "", True)
+    assert sweeps._call([sys.executable, "-c", program]) == 128 + signal.SIGTERM
 
 
 def test_a_single_run_alone_can_only_suspect(here, capsys):
