@@ -111,6 +111,13 @@ std::vector<Step> TimeProducts(const TtShape& order, const FusedPlan& plan,
   return steps;
 }
 
+// Throws std::invalid_argument.
+int64_t ParseCount(const std::string& text) {
+  const Modes counts = ParseModes(text);
+  if (counts.size() != 1) throw std::invalid_argument("'" + text + "' is not one number");
+  return counts[0];
+}
+
 void Profile(const TtShape& shape, int64_t batch) {
   const FusedPlan plan = PlanFused(shape, batch, 1, sizeof(float), FusedPass::kForward);
   const TtShape order = FusedOrder(shape, plan.mirrored);
@@ -166,9 +173,7 @@ int main(int argc, char** argv) {
   using namespace ttbench;
   try {
     if (argc != 4) throw std::invalid_argument("three arguments are wanted");
-    const int64_t rank = std::stoll(argv[2]), batch = std::stoll(argv[3]);
-    if (rank < 1 || batch < 1) throw std::invalid_argument("rank and batch are at least 1");
-    Profile(TtShape::Parse(argv[1], rank), batch);
+    Profile(TtShape::Parse(argv[1], ParseCount(argv[2])), ParseCount(argv[3]));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fused_profile: %s\nusage: fused_profile n1x..xnK:m1x..xmK RANK BATCH\n",
                  error.what());

@@ -100,11 +100,30 @@ TYPED_TEST(SmallGemmTest, PacksAndUnpacksTiles) {
             ASSERT_EQ(tile[j * width + i], i < count ? rows[i * ld + j] : 0);
           }
         }
-        std::vector<Real> back(rows.size(), Real(99));
-        UnpackTile(tile.data(), width, columns, count, back.data(), ld);
-        for (int64_t i = 0; i < count; ++i) {
-          for (int64_t j = 0; j < ld && i * ld + j < static_cast<int64_t>(back.size()); ++j) {
-            ASSERT_EQ(back[i * ld + j], j < columns ? rows[i * ld + j] : 99);
+        // The same with the tile's rows in another order: every seventh, 7 being coprime to columns
+        // but for 35, which is turned round.
+        std::vector<int32_t> places(columns);
+        for (int64_t j = 0; j < columns; ++j) {
+          places[j] = static_cast<int32_t>(columns == 35 ? columns - 1 - j : 7 * j % columns);
+        }
+        std::vector<Real> placed(columns * width, Real(99));
+        PackTile(rows.data(), ld, count, columns, width, places.data(), placed.data());
+        for (int64_t j = 0; j < columns; ++j) {
+          for (int64_t i = 0; i < width; ++i) {
+            ASSERT_EQ(placed[places[j] * width + i], tile[j * width + i]);
+          }
+        }
+        for (bool in_order : {true, false}) {
+          std::vector<Real> back(rows.size(), Real(99));
+          if (in_order) {
+            UnpackTile(tile.data(), width, columns, count, back.data(), ld);
+          } else {
+            UnpackTile(placed.data(), width, places.data(), columns, count, back.data(), ld);
+          }
+          for (int64_t i = 0; i < count; ++i) {
+            for (int64_t j = 0; j < ld && i * ld + j < static_cast<int64_t>(back.size()); ++j) {
+              ASSERT_EQ(back[i * ld + j], j < columns ? rows[i * ld + j] : 99);
+            }
           }
         }
       }
