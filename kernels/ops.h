@@ -84,9 +84,13 @@ struct TracedOps {
   Tensor View(const Tensor& a, const cost::Sizes& sizes) const {
     return tape->Reshape(a, sizes, "");
   }
+  Tensor Reshape(const Tensor& a, const cost::Sizes& sizes, const char* name) const {
+    return tape->Reshape(a, sizes, name);
+  }
   Tensor Permute(const Tensor& a, const cost::Sizes& order) const {
     return tape->Permute(a, order);
   }
+  Tensor Detach(const Tensor& a) const { return a.Detach(); }
   Tensor Mm(const Tensor& a, const Tensor& b, const char* name) const {
     return tape->Mm(a, b, name);
   }
@@ -102,13 +106,44 @@ struct TracedOps {
   Tensor Mul(const Tensor& a, const Tensor& b, const char* name) const {
     return tape->Mul(a, b, name);
   }
+  Tensor AddInPlace(const Tensor& a, const Tensor& b) const { return tape->AddInPlace(a, b); }
+  Tensor ScaleInPlace(const Tensor& a, double) const { return tape->ScaleInPlace(a); }
+  Tensor Negate(const Tensor& a, const char* name) const { return tape->Negate(a, name); }
   Tensor Tanh(const Tensor& a, const char* name) const { return tape->Tanh(a, name); }
+  Tensor Relu(const Tensor& a, const char* name) const { return tape->Relu(a, name); }
   Tensor Sigmoid(const Tensor& a, const char* name) const { return tape->Sigmoid(a, name); }
   Tensor Softmax(const Tensor& a, const char* name) const { return tape->Softmax(a, name); }
+  Tensor LogSoftmax(const Tensor& a, const char* name) const { return tape->LogSoftmax(a, name); }
+  Tensor LayerNorm(const Tensor& a, const Tensor& weight, const Tensor& bias,
+                   const char* name) const {
+    return tape->LayerNorm(a, weight, bias, name);
+  }
   Tensor Cat(const Tensor& a, const Tensor& b, const char* name) const {
     return tape->Cat(a, b, name);
   }
+  Tensor CatRows(const Tensor& a, const Tensor& b, const char* name) const {
+    return tape->CatRows(a, b, name);
+  }
   std::vector<Tensor> Chunk(const Tensor& a, int64_t parts) const { return tape->Chunk(a, parts); }
+  std::vector<Tensor> SplitRows(const Tensor& a, const cost::Sizes& rows) const {
+    return tape->SplitRows(a, rows);
+  }
+  Tensor From(const Tensor& a, int64_t dim, int64_t begin) const {
+    return tape->From(a, dim, begin);
+  }
+  Tensor PadFront(const Tensor& a, const char* name) const { return tape->PadFront(a, name); }
+  Tensor Embedding(const Tensor& weight, const Tensor& rows, const char* name) const {
+    return tape->Embedding(weight, rows, name);
+  }
+  Tensor SelectRows(const Tensor& a, const Tensor& rows, const char* name) const {
+    return tape->SelectRows(a, rows, name);
+  }
+  Tensor AddToRows(const Tensor& a, const Tensor& rows, const Tensor& b, const char* name) const {
+    return tape->AddToRows(a, rows, b, name);
+  }
+  Tensor Gather(const Tensor& a, const Tensor& index, const char* name) const {
+    return tape->Gather(a, index, name);
+  }
 };
 
 }  // namespace ttbench
