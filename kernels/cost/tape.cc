@@ -25,6 +25,7 @@ struct Node {
 
   int64_t sequence = 0;
   std::string name;  // Of the output, for naming its gradient.
+  std::string part;  // Of the program, at the time.
   int64_t outputs = 1;
   std::vector<Edge> inputs;
   std::vector<Tensor> saved;
@@ -136,6 +137,7 @@ Tape::~Tape() = default;
 
 Tensor Tape::New(std::string name, Sizes sizes, const Sizes& order, int64_t element_bytes) {
   Tensor t;
+  if (!part_.empty() && name.find(part_) == std::string::npos) name.insert(0, part_);
   t.buffer_ = ledger_->Allocate(std::move(name), CheckedMul(Product(sizes), element_bytes));
   t.element_bytes_ = element_bytes;
   t.strides_.resize(sizes.size());
@@ -209,6 +211,7 @@ void Tape::Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Te
   auto node = std::make_shared<Node>();
   node->sequence = next_sequence_++;
   node->name = out->name();
+  node->part = part_;
   for (const Tensor& input : inputs) node->inputs.push_back({input.grad_fn_, input.output_nr_});
   node->saved = std::move(saved);
   node->backward = [backward = std::move(backward)](std::vector<Tensor>& grads,
@@ -879,7 +882,9 @@ void Tape::RunBackward(const std::vector<Tensor>& y, const std::vector<Tensor>& 
       gradients_.emplace_back(node.get(), std::move(grad));
       continue;
     }
+    part_ = node->part;
     std::vector<Tensor> grads = node->backward(arrived, node->saved);
+    part_.clear();
     arrived.clear();
     node->saved.clear();
     for (size_t i = 0; i < node->inputs.size(); ++i) {

@@ -143,6 +143,22 @@ class Tape {
     bool recording_;
   };
 
+  // While one lives, buffers are named as of a part of the program, "feed-forward: T2"; so are,
+  // later, those of the backward of what is recorded meanwhile.
+  class Part {
+   public:
+    Part(Tape* tape, const std::string& name) : tape_(tape), outer_(tape->part_) {
+      tape->part_ = name + ": ";
+    }
+    ~Part() { tape_->part_ = outer_; }
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+   private:
+    Tape* tape_;
+    std::string outer_;
+  };
+
   // A torch::autograd::Function: `forward` runs without recording and returns the output; `saved`
   // is kept until the node has run; `backward` maps the output's gradient and what was saved to the
   // inputs' gradients, and must capture no tensors.
@@ -204,6 +220,7 @@ class Tape {
   int64_t element_bytes_;
   bool recording_;
   int64_t threads_;
+  std::string part_;  // "" or as it stands before a name.
   int64_t next_sequence_ = 0;
   int64_t flops_ = 0;
   std::vector<std::pair<const Node*, Tensor>> gradients_;
