@@ -27,6 +27,11 @@ class Verdict:
     verdict: str
     evidence: str
     rule: str
+    # In short, with units, for the table of all claims; "" where there is none.
+    published: str = ""  # What the thread says.
+    predicted: str = ""  # By the cost model or by arithmetic.
+    measured: str = ""
+    figure: str = ""  # The stem of the figure that shows it.
 
 
 def judge(results):
