@@ -281,7 +281,7 @@ def _law_figures(results):
     """Of the sequential form in training, at the largest d that was measured, its middle rank."""
     found = {(c.d, c.rank, c.metric): c for c in analysis.crossings(results)
              if c.variant == "sequential" and c.phase == "train" and c.verdict == "measured"
-             and c.cores == 3 and c.dtype == "float32"}
+             and c.cores == 3 and c.d and c.rank and c.dtype == "float32"}
     places = sorted({place[:2] for place in found})
     if not places:
         return {}
