@@ -20,5 +20,6 @@ def experiment(name, presets = ["smoke", "default", "paper"], check = None, inve
         deps = [
             "//plotting:attention_lib",
             "//plotting:crossover_lib",
+            "//plotting:transformer_xl_lib",
         ] + (["//plotting:" + check] if check else []),
     )

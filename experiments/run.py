@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 
-from plotting import attention, crossover, results
+from plotting import attention, crossover, results, transformer_xl
 
 _HERE = pathlib.Path(__file__).parent
 _SWEEP = _HERE.parent / "benchmarks" / "sweep"
@@ -20,7 +20,7 @@ _INVENTORY = _HERE.parent / "benchmarks" / "inventory"
 _PRESETS = _HERE / "presets"
 _USAGE = 2
 # What draws an experiment's results; the rest as `crossover`.
-_DRAW = {"attention": attention.draw_all}
+_DRAW = {"attention": attention.draw_all, "transformer_xl": transformer_xl.draw_all}
 
 
 def _preset(experiment, value):
