@@ -121,6 +121,7 @@ CellOptions OptionsOf(const PlannedCell& planned, const SweepFlags& flags) {
   options.measure_memory = planned.measure_memory;
   options.measure_time = planned.measure_time;
   options.timing = planned.timing;
+  options.memory_budget_bytes = planned.memory_budget_bytes;
   return options;
 }
 
@@ -160,8 +161,8 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags, const std:
   row.Set("repro", "bazel run " + target + " -- " + cell.Flags() +
                        MeasuringFlags(OptionsOf(planned, flags)) +
                        " --seed=" + std::to_string(flags.cell.seed) +
-                       (flags.cell.memory_budget_bytes > 0
-                            ? " --memory-budget=" + std::to_string(flags.cell.memory_budget_bytes)
+                       (planned.memory_budget_bytes > 0
+                            ? " --memory-budget=" + std::to_string(planned.memory_budget_bytes)
                             : ""));
   return row;
 }
@@ -354,14 +355,15 @@ void Sweep::Calibrate() {
   std::vector<LinearProblem> layers;
   for (const PlannedCell& planned : plan_) {
     if (planned.cell.variant() != kAutoVariant || !planned.skip_reason.empty()) continue;
-    const LinearProblem& problem = LinearOf(planned.cell).problem();
-    const bool known = MeasuredSpeeds().Knows(problem) ||
-                       std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
-                         return layer.shape == problem.shape && layer.dtype == problem.dtype &&
-                                layer.threads == problem.threads &&
-                                WithoutOptimizer(layer.phase) == WithoutOptimizer(problem.phase);
-                       });
-    if (!known) layers.push_back(problem);
+    for (const LinearProblem& problem : planned.cell.workload->LinearLayers()) {
+      const bool known = MeasuredSpeeds().Knows(problem) ||
+                         std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
+                           return layer.shape == problem.shape && layer.dtype == problem.dtype &&
+                                  layer.threads == problem.threads &&
+                                  WithoutOptimizer(layer.phase) == WithoutOptimizer(problem.phase);
+                         });
+      if (!known) layers.push_back(problem);
+    }
   }
   // What an earlier call found changes the plan all the same.
   if (layers.empty() && !MeasuredSpeeds().samples().empty()) Plan();
@@ -397,8 +399,10 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
 
   // Neighbours in the plan share their inputs, and with them the reference.
   const Workload& workload = *planned.cell.workload;
+  const bool checked = planned.measure_time || workload.checks_memory_alone();
   const std::string key = workload.reference_key();
-  if (key != reference_key_) {
+  if (checked && key != reference_key_) {
+    reference_.reset();
     reference_ = workload.MakeReference(flags_.cell.seed);
     reference_key_ = key;
   }
@@ -406,7 +410,11 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
   const std::string baseline = planned.cell.Baseline().Name();
   const auto known = baseline_peaks_.find(baseline);
   if (known != baseline_peaks_.end()) options.baseline_peak_bytes = known->second;
-  outcome = RunCell(planned.cell, options, reference_.get(), !workload.is_baseline(), Interrupted);
+  outcome = RunCell(planned.cell, options, checked ? reference_.get() : nullptr,
+                    !workload.is_baseline(), Interrupted);
+  if (!checked && outcome.status == Status::kOk && outcome.reason.empty()) {
+    outcome.reason = "results not checked: memory alone is measured";
+  }
   const std::optional<int64_t> baseline_peak = workload.is_baseline() && outcome.memory
                                                    ? outcome.memory->bytes.peak
                                                    : outcome.baseline_peak_bytes;
