@@ -73,7 +73,8 @@ class Tape {
   void ClearGradient(const Tensor& leaf);
   void ClearGradients() { gradients_.clear(); }
 
-  // Operators, named and defined as in ATen. `name` names the buffer allocated, if one is.
+  // Operators, named and defined as in ATen. `name` names the buffer allocated, if one is. An
+  // operand without history, as Empty() makes one, gets no gradient.
   Tensor Permute(const Tensor& a, const Sizes& dims);
   Tensor Transpose(const Tensor& a) { return Permute(a, {1, 0}); }
   Tensor Reshape(const Tensor& a, Sizes sizes, const std::string& name);
@@ -91,15 +92,39 @@ class Tape {
   Tensor Einsum(const std::vector<std::string>& labels, const std::string& out_labels,
                 std::vector<Tensor> operands, const std::vector<std::string>& names);
 
-  Tensor Add(const Tensor& a, const Tensor& b, const std::string& name);  // Broadcasting.
+  // Broadcasting; b may have fewer dimensions than a.
+  Tensor Add(const Tensor& a, const Tensor& b, const std::string& name);
+  // a += b, b broadcast to a; a *= a number. What is returned stands for a from then on.
+  Tensor AddInPlace(const Tensor& a, const Tensor& b);
+  Tensor ScaleInPlace(const Tensor& a);
   // bias [n] + a b; at::linear(x, w, bias) is Addmm(bias, x, Transpose(w)).
   Tensor Addmm(const Tensor& bias, const Tensor& a, const Tensor& b, const std::string& name);
   Tensor Tanh(const Tensor& a, const std::string& name);
   Tensor Sigmoid(const Tensor& a, const std::string& name);
-  Tensor Softmax(const Tensor& a, const std::string& name);  // Over the last dimension.
-  Tensor Cat(const Tensor& a, const Tensor& b, const std::string& name);  // Along the last.
+  Tensor Relu(const Tensor& a, const std::string& name);
+  Tensor Negate(const Tensor& a, const std::string& name);
+  Tensor Softmax(const Tensor& a, const std::string& name);     // Over the last dimension.
+  Tensor LogSoftmax(const Tensor& a, const std::string& name);  // Likewise.
+  // Over the last dimension; a is contiguous, weight and bias are of that dimension's size.
+  Tensor LayerNorm(const Tensor& a, const Tensor& weight, const Tensor& bias,
+                   const std::string& name);
+  Tensor Cat(const Tensor& a, const Tensor& b, const std::string& name);      // Along the last.
+  Tensor CatRows(const Tensor& a, const Tensor& b, const std::string& name);  // Along the first.
   // Views of equal parts along the last dimension.
   std::vector<Tensor> Chunk(const Tensor& a, int64_t parts);
+  // Views of parts along the first dimension, of so many rows each.
+  std::vector<Tensor> SplitRows(const Tensor& a, const Sizes& rows);
+  // A view of what follows the first `begin` elements of a dimension.
+  Tensor From(const Tensor& a, int64_t dim, int64_t begin);
+  // at::constant_pad_nd: one element put before each row of the last dimension.
+  Tensor PadFront(const Tensor& a, const std::string& name);
+  // Rows of a matrix by int64 indices: at::embedding (rows of a table of parameters), and
+  // at::index_select and at::index_add along the first dimension.
+  Tensor Embedding(const Tensor& table, const Tensor& rows, const std::string& name);
+  Tensor SelectRows(const Tensor& a, const Tensor& rows, const std::string& name);
+  Tensor AddToRows(const Tensor& a, const Tensor& rows, const Tensor& b, const std::string& name);
+  // at::gather along the last dimension of a matrix.
+  Tensor Gather(const Tensor& a, const Tensor& index, const std::string& name);
   // A new tensor by an operator that records nothing: for bodies of Custom().
   Tensor Like(const Tensor& a, const std::string& name);
 
@@ -148,7 +173,24 @@ class Tape {
   // Attaches a node that maps the gradient of `out` to those of `inputs`.
   void Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Tensor> saved,
               Backward backward);
-  std::vector<Tensor> MmBackward(const Tensor& grad, const Tensor& a, const Tensor& b);
+  // What the backward of a product knows of an operand that it may not have kept.
+  struct Operand {
+    explicit Operand(const Tensor& t);
+    std::string name;
+    Sizes sizes, strides;
+    bool requires_grad;
+  };
+  std::vector<Tensor> MmBackward(const Tensor& grad, const std::vector<Operand>& operands,
+                                 const std::vector<Tensor>& saved);
+  // What a product keeps of its operands: each for the other's gradient.
+  static std::vector<Tensor> SavedOperands(const Tensor& a, const Tensor& b);
+  void RecordSum(Tensor* out, const Tensor& a, const Tensor& b);
+  Tensor Joined(const Tensor& a, const Tensor& b, int64_t dim, const std::string& name);
+  // Views of parts of `a` become outputs of one node, which joins their gradients.
+  std::vector<Tensor> RecordParts(const Tensor& a, std::vector<Tensor> parts);
+  // A number that an operator wraps into a float64 tensor and converts to its operands' type, for
+  // as long as both handles live.
+  std::pair<Tensor, Tensor> Scalar(int64_t element_bytes);
   // Elementwise functions whose node saves the result and makes a gradient of its size.
   Tensor SavingResult(const Tensor& a, const std::string& name);
   Tensor Elementwise(const Tensor& a, const Tensor& b, const std::string& name);
