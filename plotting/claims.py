@@ -36,7 +36,7 @@ class Verdict:
 
 def judge(results):
     return (formulas(results), law(results), naive(results), einsum(results),
-            cores(results))
+            cores(results), fused_memory(results), fused_time(results))
 
 
 def plural(count, word):
@@ -483,3 +483,91 @@ def cores(results):
         predicted="equal to the oracle, to rounding" if rows else "",
         measured=f"largest error {max(errors):.1e}" if errors else "",
         figure="layers-peak" if rows else "")
+
+
+# What the suite claims itself.
+
+KERNELS = ("fused", "fused-panel")
+
+
+def fused_memory(results):
+    pairs = []
+    for row in results.rows:
+        base = results.baseline(row)
+        if (row.ok and row.variant == "fused" and base is not None and base.ok
+                and None not in (row.peak_bytes, row.peak_bytes_model, base.peak_bytes,
+                                 row.parameters, base.parameters)
+                and row.phase in ("inference", "train")
+                and 2 * row.parameters <= base.parameters):
+            pairs.append((row.peak_bytes / base.peak_bytes, row, base))
+    numbers = {}
+    if not pairs:
+        verdict, evidence = UNKNOWN, "No rows of fused beside dense with half of its parameters."
+    else:
+        above = [pair for pair in pairs if pair[0] > 1]
+        verdict = FAILS if above else HOLDS
+        worst, row, base = max(pairs, key=lambda pair: (pair[0], pair[1].cell))
+        evidence = (f"fused needs more than dense in {len(above)} of "
+                    f"{plural(len(pairs), 'cell')}; at most {worst:.2f} times as much "
+                    f"({analysis.shape_words(row)}, ranks {row.ranks}, B = {row.batch}, "
+                    f"{analysis.phase_words(row.phase)}).")
+        numbers = {"published": "new here",
+                   "predicted": f"at most {row.peak_bytes_model / base.peak_bytes:.2f} times dense",
+                   "measured": f"at most {worst:.2f} times dense, {plural(len(pairs), 'cell')}",
+                   "figure": "crossover-map-d16"}
+    return Verdict(
+        "fused, memory", "A kernel that keeps only x and the cores never needs more memory than "
+        "dense.", verdict, evidence,
+        "Looked at inference and training wherever the cores have at most half of the dense "
+        "parameters. Holds: fused peaks at or below dense in all of them. Does not hold: "
+        "otherwise.", **numbers)
+
+
+def fused_time(results):
+    """Where a fused kernel is the fastest of all variants that were timed, or within a tie."""
+    cells = collections.defaultdict(list)
+    dense = collections.defaultdict(list)
+    for row in results.rows:
+        if row.ok and row.time_ns and row.variant != analysis.PICKER:
+            place = (row.shape, row.batch, row.phase, row.conditions)
+            if analysis.is_ranked(row):
+                cells[place, row.ranks].append(row)
+            else:
+                dense[place].append(row)
+    wins, losses = [], []
+    for (place, _), rows in cells.items():
+        ours = [row for row in rows if row.variant in KERNELS]
+        others = [row for row in [*rows, *dense[place]] if row.variant not in KERNELS]
+        if ours and others:
+            mine = min(ours, key=lambda row: row.time_ns)
+            best = min(others, key=lambda row: row.time_ns)
+            ratio = mine.time_ns / best.time_ns
+            (wins if ratio <= analysis.TIE else losses).append((ratio, mine, best))
+    numbers = {}
+    count = len(wins) + len(losses)
+    if not count:
+        verdict, evidence = UNKNOWN, "No times of a fused kernel beside another variant."
+    else:
+        verdict = HOLDS if not losses else CONSTANT if len(wins) > len(losses) else FAILS
+        evidence = (f"A fused kernel is fastest, or within {analysis.TIE - 1:.0%}, in {len(wins)} "
+                    f"of {plural(count, 'configuration')}, dense included.")
+        if losses:
+            worst, mine, best = max(losses, key=lambda loss: loss[0])
+            beaten = collections.Counter(loss[2].variant for loss in losses)
+            evidence += (" It loses to " + ", ".join(
+                f"{name} ({times})" for name, times in sorted(
+                    beaten.items(), key=lambda item: (-item[1], item[0])))
+                + f"; at worst it takes {style.ratio_text(worst)} times as long "
+                f"({analysis.shape_words(mine)}, ranks {mine.ranks}, B = {mine.batch}, "
+                f"{analysis.phase_words(mine.phase)}, beside {best.variant}).")
+        numbers = {"published": "new here",
+                   "predicted": "where r² + 2r is below d²",
+                   "measured": f"{len(wins)} of {plural(count, 'configuration')}",
+                   "figure": "winner-d16"}
+    return Verdict(
+        "fused, time", "Such a kernel is also the fastest way to compute the layer.",
+        verdict, evidence,
+        f"Times of one run, medians, within {analysis.TIE - 1:.0%} counts as a tie; auto, which "
+        "picks another variant, is no contestant. Holds: one of the two fused kernels is fastest "
+        "in every configuration. With a constant: in more than half. Does not hold: otherwise.",
+        **numbers)

@@ -22,7 +22,7 @@ _SECTIONS = (
     ("roofline", "What each way makes of the machine"),
     ("layers", "Real layers, and more cores"),
 )
-_CLASSES = {claims.HOLDS: "holds", claims.CONSTANT: "constant",
+CLASSES = {claims.HOLDS: "holds", claims.CONSTANT: "constant",
             claims.FAILS: "fails", claims.UNKNOWN: "unknown"}
 _IMAGE_TYPES = (("svg", "image/svg+xml"), ("png", "image/png"))
 
@@ -228,7 +228,7 @@ def _model(results):
 def claims_html(verdicts):
     rows = "".join(
         f"<tr><td>{v.id}</td><td>{_escape(v.claim)}</td>"
-        f'<td class="verdict {_CLASSES[v.verdict]}">{_escape(v.verdict)}</td>'
+        f'<td class="verdict {CLASSES[v.verdict]}">{_escape(v.verdict)}</td>'
         f'<td>{_escape(v.evidence)}<div class="rule">Rule: {_escape(v.rule)}</div></td></tr>'
         for v in verdicts)
     return ('<div class="wide"><table><thead><tr><th></th><th>what is claimed</th>'
