@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -52,13 +51,6 @@ std::string Environment(const char* name) {
 std::string UserPath(const std::string& path) {
   const std::string from = Environment("BUILD_WORKING_DIRECTORY");
   return path.empty() || path.front() == '/' || from.empty() ? path : from + "/" + path;
-}
-
-std::string UtcNow(const char* format) {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, format, std::gmtime(&now));
-  return text;
 }
 
 std::string DefaultDirectory(const std::string& experiment) {
