@@ -11,7 +11,8 @@ using Dims = std::vector<int64_t>;
 
 std::string Join(const Dims& numbers, const char* between) {
   std::string text;
-  for (const int64_t number : numbers) text += (text.empty() ? "" : between) + std::to_string(number);
+  for (const int64_t number : numbers)
+    text += (text.empty() ? "" : between) + std::to_string(number);
   return text;
 }
 
@@ -150,9 +151,9 @@ Advice AdviseOn(const RecordedCopy& copy, const std::string& source) {
             copy.consumer.op + " can read " + source + " where it lies, in " + Calls(*read)};
   }
   if (written) {
-    return {Remedy::kWriteInPlace, written,
-            copy.producer.op + " can write " + source + " where it is wanted, in " +
-                Calls(*written)};
+    return {
+        Remedy::kWriteInPlace, written,
+        copy.producer.op + " can write " + source + " where it is wanted, in " + Calls(*written)};
   }
   return {Remedy::kOtherOrder, {}, "contract in an order that does not part " + source};
 }

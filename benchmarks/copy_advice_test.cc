@@ -67,8 +67,8 @@ TEST(StridedProductTest, LoopsOverWhatDoesNotMerge) {
                  5, 12, 2);
 }
 
-TEST(StridedProductTest, NeedsAStrideOfOne) {
-  EXPECT_FALSE(AddressInPlace({{3, 4}, {8, 2}}, {Side::kRows, Side::kColumns}));
+TEST(StridedProductTest, WithoutAStrideOfOneEachCallHasOneRowOrColumn) {
+  ExpectProducts(AddressInPlace({{3, 4}, {8, 2}}, {Side::kRows, Side::kColumns}), 3, 1, 4);
   // Rows that overlap have no leading dimension.
   ExpectProducts(AddressInPlace({{3, 4}, {2, 1}}, {Side::kRows, Side::kColumns}), 3, 1, 4);
 }

@@ -47,7 +47,8 @@ MeasuredCopies MeasureCopies(const Workload& workload, uint64_t seed) {
     run->Backward(y, dy);
     recorder.EndBackward();
   }
-  return {recorder.copies(), recorder.scratch(), recorder.computed_bytes()};
+  return {recorder.copies(), recorder.scratch(), recorder.computed_bytes(),
+          recorder.computed_flops()};
 }
 
 std::string CompareCopies(const MeasuredCopies& measured, const CellCost& model) {

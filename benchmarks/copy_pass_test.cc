@@ -55,8 +55,8 @@ TEST(CopyPassTest, EveryVariantCopiesWhatItsModelSays) {
 TEST(CopyPassTest, SequentialCopiesWhatItPermutes) {
   at::set_num_threads(1);
   constexpr int64_t d = 8, r = 4, batch = 16, cube = batch * d * d * d;
-  const MeasuredCopies measured = Measure(
-      "sequential", {TtShape::Cube(3, d, r), batch, Phase::kInference, DType::kFloat64});
+  const MeasuredCopies measured =
+      Measure("sequential", {TtShape::Cube(3, d, r), batch, Phase::kInference, DType::kFloat64});
   EXPECT_EQ(BytesOf(measured, Origin::kActivation), 8 * (2 * r + 1) * cube);
   EXPECT_EQ(BytesOf(measured, Origin::kParameter), 8 * d * d * (r * r + 2 * r));
   EXPECT_EQ(BytesOf(measured, Origin::kInput), 0);
@@ -65,8 +65,8 @@ TEST(CopyPassTest, SequentialCopiesWhatItPermutes) {
 TEST(CopyPassTest, TensordotCopiesX) {
   at::set_num_threads(1);
   constexpr int64_t d = 8, r = 4, batch = 16, cube = batch * d * d * d;
-  const MeasuredCopies measured = Measure(
-      "sequential-l2r", {TtShape::Cube(3, d, r), batch, Phase::kTrain, DType::kFloat32});
+  const MeasuredCopies measured =
+      Measure("sequential-l2r", {TtShape::Cube(3, d, r), batch, Phase::kTrain, DType::kFloat32});
   EXPECT_EQ(BytesOf(measured, Origin::kInput), 4 * cube);
   const auto copy = std::find_if(measured.copies.begin(), measured.copies.end(),
                                  [](const auto& c) { return c.origin == Origin::kInput; });
@@ -84,7 +84,7 @@ TEST(CopyPassTest, FusedCopiesNothingButPacksItsCores) {
   EXPECT_TRUE(measured.copies.empty());
   // Packed cores and tiles in both passes, and the cores' gradients backward.
   EXPECT_EQ(measured.scratch.size(), 5u);
-  EXPECT_EQ(measured.computed_bytes, 0);
+  EXPECT_EQ(measured.computed_flops, 0);
 }
 
 TEST(CopyPassTest, CountsWhatAProductReadsAndWrites) {
@@ -94,6 +94,7 @@ TEST(CopyPassTest, CountsWhatAProductReadsAndWrites) {
   EXPECT_TRUE(measured.copies.empty());
   EXPECT_TRUE(measured.scratch.empty());
   EXPECT_EQ(measured.computed_bytes, 4 * (8 * 16 + 16 * 16 + 8 * 16));
+  EXPECT_EQ(measured.computed_flops, 2 * 8 * 16 * 16);
 }
 
 // Two models of the same copies: of one more, and of other bytes.

@@ -86,8 +86,7 @@ class CopyRecorder::State {
       buffer.given = Origin::kInput;
       buffer.made_from = kFromInputs;
     }
-    for (const at::Tensor& parameter : parameters)
-      BufferOf(parameter).given = Origin::kParameter;
+    for (const at::Tensor& parameter : parameters) BufferOf(parameter).given = Origin::kParameter;
   }
 
   void EndForward(const Tensors& results) {
@@ -146,12 +145,13 @@ class CopyRecorder::State {
   const std::vector<RecordedCopy>& copies() const { return copies_; }
   const std::vector<RecordedScratch>& scratch() const { return scratch_; }
   int64_t computed_bytes() const { return computed_bytes_; }
+  int64_t computed_flops() const { return computed_flops_; }
 
  private:
   struct Call {
     std::string op;
     std::vector<Seen> arguments;
-    int64_t number;  // Of all calls, in the order in which they began.
+    int64_t number;    // Of all calls, in the order in which they began.
     bool is_operator;  // Not a node of the backward.
   };
 
@@ -170,6 +170,14 @@ class CopyRecorder::State {
   }
   Buffer& BufferOf(Key key, const WeakStorage& storage) {
     return buffers_.try_emplace(key, storage).first->second;
+  }
+
+  static int64_t FlopsOf(const Call& call, const Seen& result) {
+    int64_t numel = 1;
+    for (const int64_t size : result.layout.sizes) numel *= size;
+    if (call.op == "mul") return numel;
+    if (call.op != "mm" && call.op != "bmm") return 0;
+    return 2 * numel * call.arguments.front().layout.sizes.back();
   }
 
   void Enter(const std::string& name, std::vector<Seen> arguments) {
@@ -218,10 +226,10 @@ class CopyRecorder::State {
     copy.source = LayoutOf(source.expand_as(target));
     copy.target = LayoutOf(target);
     copy.converts = source.scalar_type() != target.scalar_type();
-    copy.origin = from.given                           ? *from.given
-                  : (from.made_from & kFromGradients)  ? Origin::kGradient
-                  : (from.made_from & kFromInputs)     ? Origin::kActivation
-                                                       : Origin::kParametersAlone;
+    copy.origin = from.given                          ? *from.given
+                  : (from.made_from & kFromGradients) ? Origin::kGradient
+                  : (from.made_from & kFromInputs)    ? Origin::kActivation
+                                                      : Origin::kParametersAlone;
     copy.source_event = meter_.EventOf(source.storage().data());
     copy.target_event = meter_.EventOf(target.storage().data());
     copy.in_backward = in_backward_;
@@ -243,6 +251,7 @@ class CopyRecorder::State {
       buffer.produced_in = begun_;
       if (buffer.is_copy) continue;
       computed_bytes_ += result.bytes;
+      computed_flops_ += FlopsOf(call, result);
       for (const Seen& argument : call.arguments) computed_bytes_ += argument.bytes;
     }
   }
@@ -260,11 +269,11 @@ class CopyRecorder::State {
 
   const MemoryMeter& meter_;
   bool in_backward_ = false;
-  int64_t begun_ = 0, computed_bytes_ = 0;
+  int64_t begun_ = 0, computed_bytes_ = 0, computed_flops_ = 0;
   std::vector<Call> calls_;  // Those under way, outermost first.
   std::unordered_map<Key, Buffer> buffers_;
   std::vector<RecordedCopy> copies_;
-  std::vector<Key> targets_;  // Of each copy.
+  std::vector<Key> targets_;                                // Of each copy.
   std::vector<std::pair<Key, RecordedScratch>> asked_for_;  // In this pass.
   std::vector<RecordedScratch> scratch_;
 };
@@ -298,8 +307,8 @@ CopyRecorder::CopyRecorder(const MemoryMeter& meter, const Tensors& inputs,
                                               .needsInputs(true)
                                               .needsOutputs(true)
                                               .scopes({at::RecordScope::FUNCTION}));
-  nodes_ = at::addThreadLocalCallback(at::RecordFunctionCallback(EnterNode, Leave)
-                                          .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  nodes_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(EnterNode, Leave).scopes({at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 CopyRecorder::~CopyRecorder() {
@@ -314,5 +323,6 @@ void CopyRecorder::EndBackward() { state_->EndPass(); }
 const std::vector<RecordedCopy>& CopyRecorder::copies() const { return state_->copies(); }
 const std::vector<RecordedScratch>& CopyRecorder::scratch() const { return state_->scratch(); }
 int64_t CopyRecorder::computed_bytes() const { return state_->computed_bytes(); }
+int64_t CopyRecorder::computed_flops() const { return state_->computed_flops(); }
 
 }  // namespace ttbench

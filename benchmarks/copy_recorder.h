@@ -46,9 +46,11 @@ class CopyRecorder {
 
   const std::vector<RecordedCopy>& copies() const;
   const std::vector<RecordedScratch>& scratch() const;
-  // Bytes that the computing operators read and wrote: each operand's and each result's distinct
-  // elements, once for every operator.
+  // What the computing operators did; a kernel of ours or of oneDNN that is called directly is
+  // none. Bytes that they read and wrote: each operand's and each result's distinct elements, once
+  // for every operator. Floating-point operations of products, as cost::Tape counts them.
   int64_t computed_bytes() const;
+  int64_t computed_flops() const;
 
   class State;  // What the callbacks see; in the source file.
 

@@ -40,9 +40,7 @@ std::optional<std::vector<Side>> SidesOf(const std::vector<int64_t>& sizes, cons
       if (dim == dims) return std::nullopt;
       const int64_t begin = matrix.strides[dim], end = begin * matrix.sizes[dim];
       if (matrix.sizes[dim] == 1 || begin > stride || end < extent) continue;
-      sides[i] = dim + 1 == dims   ? Side::kColumns
-                 : dim + 2 == dims ? Side::kRows
-                                   : Side::kBatch;
+      sides[i] = dim + 1 == dims ? Side::kColumns : dim + 2 == dims ? Side::kRows : Side::kBatch;
       break;
     }
     stride = extent;
@@ -50,8 +48,7 @@ std::optional<std::vector<Side>> SidesOf(const std::vector<int64_t>& sizes, cons
   return sides;
 }
 
-std::optional<StridedProducts> AddressInPlace(const Layout& elements,
-                                              const std::vector<Side>& sides) {
+StridedProducts AddressInPlace(const Layout& elements, const std::vector<Side>& sides) {
   int64_t numel = 1;
   for (const int64_t size : elements.sizes) numel *= size;
   // A side may be looped over whole: then each call has one row, or one column.
@@ -59,13 +56,12 @@ std::optional<StridedProducts> AddressInPlace(const Layout& elements,
   std::vector<Run> columns = RunsOf(elements, sides, Side::kColumns);
   rows.push_back({1, 1});
   columns.push_back({1, 1});
-  std::optional<StridedProducts> best;
+  StridedProducts best{numel, 1, 1};
   for (const Run& row : rows) {
     for (const Run& column : columns) {
       if (!Addresses(row, column) && !Addresses(column, row)) continue;
-      if (row.size * column.size == 1) continue;
       const int64_t count = numel / (row.size * column.size);
-      if (!best || count < best->count) best = StridedProducts{count, row.size, column.size};
+      if (count < best.count) best = {count, row.size, column.size};
     }
   }
   return best;

@@ -28,8 +28,7 @@ struct StridedProducts {
 
 // The fewest calls by which GEMM can address the matrix in place: it takes two strides, one of them
 // 1 and the other at least the first's extent, so dimensions that do not merge into such a pair are
-// looped over. None where no dimension has the stride 1.
-std::optional<StridedProducts> AddressInPlace(const Layout& elements,
-                                              const std::vector<Side>& sides);
+// looped over. Where no dimension has the stride 1, each call has one row or one column.
+StridedProducts AddressInPlace(const Layout& elements, const std::vector<Side>& sides);
 
 }  // namespace ttbench
