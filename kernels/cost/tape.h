@@ -53,6 +53,14 @@ class Tensor {
   bool is_view_ = false;           // LibTorch keeps the tensor alive that it is a view of.
 };
 
+// A tensor whose elements were moved into a new buffer, and nothing computed from them. Events are
+// the places in the ledger's events() where the buffers were allocated.
+struct CopyRecord {
+  std::string source, target;
+  int64_t bytes = 0;  // Written.
+  int64_t source_event = 0, target_event = 0;
+};
+
 class Tape {
  public:
   // element_bytes: of leaves, and of what is made from them but by Cast; with_grad: operators
@@ -180,9 +188,14 @@ class Tape {
   int64_t flops() const { return flops_; }
   void AddFlops(int64_t flops);
 
+  // In order: by reshape() and contiguous(), of matrices that GEMM cannot address, by to(), and of
+  // leaves' gradients. Those of no bytes are left out.
+  const std::vector<CopyRecord>& copies() const { return copies_; }
+
  private:
   friend struct Node;
   Tensor New(std::string name, Sizes sizes, const Sizes& order, int64_t element_bytes);
+  void NoteCopy(const Tensor& source, const Tensor& target);
   // A contiguous copy of the elements of `source`, in the shape `sizes`.
   Tensor Copy(const Tensor& source, Sizes sizes, const std::string& name);
   Tensor View(const Tensor& a, Sizes sizes, Sizes strides);
@@ -223,6 +236,7 @@ class Tape {
   std::string part_;  // "" or as it stands before a name.
   int64_t next_sequence_ = 0;
   int64_t flops_ = 0;
+  std::vector<CopyRecord> copies_;
   std::vector<std::pair<const Node*, Tensor>> gradients_;
 };
 
