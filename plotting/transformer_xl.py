@@ -71,6 +71,12 @@ def _size_words(row):
             f"{row.source_len} tokens")
 
 
+def _unit(values):
+    """(bytes, name) of the unit in which the largest of `values` bytes reads well."""
+    return next(((size, name) for size, name in ((1e9, "GB"), (1e6, "MB"))
+                 if max(values) >= 0.5 * size), (1e3, "kB"))
+
+
 def _batch(results, palette, out, formats):
     """Peak against the batch, inference and training, with dense times the thread's ratio."""
     rows = data.main_rows(results)
@@ -87,20 +93,22 @@ def _batch(results, palette, out, formats):
     lines = [name for name in palette.order if any(
         len({r.batch for r in shown if r.variant == name and r.phase == phase}) > 1
         for phase in phases)]
+    size, unit = _unit([row.peak_bytes for row in shown])
     fig, axes = style.grid(1, len(phases), panel_height=2.5, left=0.55, right=0.12, top=0.25,
-                           bottom=0.42, between=0.5, header=0.78)
+                           bottom=0.42, between=0.5,
+                           header=0.46 + 0.15 * -(-(len(lines) + 1) // 4))
     for ax, phase in zip(axes[0], phases):
         for name in lines:
             mine = sorted((r for r in shown if r.variant == name and r.phase == phase),
                           key=lambda r: r.batch)
             modelled = [r for r in mine if r.peak_bytes_model]
             width = 2.2 if name == "dense" else 1.1
-            ax.plot([r.batch for r in modelled], [r.peak_bytes_model / 1e9 for r in modelled],
+            ax.plot([r.batch for r in modelled], [r.peak_bytes_model / size for r in modelled],
                     color=palette.color(name), linestyle=palette.dash(name), linewidth=width)
-            ax.plot([r.batch for r in mine], [r.peak_bytes / 1e9 for r in mine], linestyle="none",
+            ax.plot([r.batch for r in mine], [r.peak_bytes / size for r in mine], linestyle="none",
                     color=palette.color(name), marker=palette.marker(name), markersize=4.5,
                     markeredgecolor="white", markeredgewidth=0.3)
-        dense = sorted((r.batch, r.peak_bytes / 1e9) for r in shown
+        dense = sorted((r.batch, r.peak_bytes / size) for r in shown
                        if r.baseline and r.phase == phase)
         if phase == "inference" and dense:
             ax.plot([b for b, _ in dense], [data.THREAD_RATIO * y for _, y in dense],
@@ -110,7 +118,7 @@ def _batch(results, palette, out, formats):
         ticks = _apart(sorted({r.batch for r in shown if r.phase == phase}))
         ax.set_xticks(ticks, labels=[str(t) for t in ticks])
         ax.minorticks_off()
-        values = [r.peak_bytes / 1e9 for r in shown if r.phase == phase]
+        values = [r.peak_bytes / size for r in shown if r.phase == phase]
         ax.set_ylim(min(values) * 0.85, max(values) * 1.25)
         marks = style.whole_log_ticks([min(values) * 0.85, max(values) * 1.25], 6)
         ax.set_yticks(marks, labels=[f"{m:g}" for m in marks])
@@ -118,7 +126,7 @@ def _batch(results, palette, out, formats):
         ax.grid(True, color="#E8E8E8", linewidth=0.5)
         ax.set_axisbelow(True)
         ax.set_title(analysis.phase_words(phase), loc="left", fontweight="bold", pad=3)
-    axes[0][0].set_ylabel("peak memory, GB")
+    axes[0][0].set_ylabel(f"peak memory, {unit}")
     title = "Peak memory of the whole network over the batch"
     style.titles(fig, title, f"{_size_words(shown[0])}; r = {rank}, {usual} and its mirror; "
                  f"{shown[0].conditions.words}")
@@ -165,14 +173,15 @@ def _bytes(results, palette, out, formats):
     count = max(len(group) for _, group in groups)
     fig, axes = style.grid(1, len(groups), panel_height=0.24 * count + 0.15, left=1.35, right=0.6,
                            top=0.25, bottom=0.42, between=1.95, header=0.78)
+    size, unit = _unit([sum(terms[row.cell]) for _, group in groups for row in group])
     for ax, (phase, group) in zip(axes[0], groups):
-        largest = max(sum(terms[row.cell]) for row in group) / 1e9
+        largest = max(sum(terms[row.cell]) for row in group) / size
         for i, row in enumerate(group):
             left = 0
             for (color, hatch), value in zip(_LOOKS, terms[row.cell]):
-                ax.barh(i, value / 1e9, left=left, height=0.72, color=color, hatch=hatch,
+                ax.barh(i, value / size, left=left, height=0.72, color=color, hatch=hatch,
                         edgecolor="white", linewidth=0.3, alpha=1 if row.ok else 0.55)
-                left += value / 1e9
+                left += value / size
             ax.text(left + 0.02 * largest, i, f"{left:.2f}" + ("" if row.ok else " *"),
                     va="center", fontsize=7)
         ax.set_xlim(0, largest * 1.22)
@@ -180,7 +189,7 @@ def _bytes(results, palette, out, formats):
         ax.set_yticks(range(len(group)), labels=[
             row.variant + (f", r{row.rank}" if row.rank else "") + f", B = {row.batch}"
             for row in group])
-        ax.set_xlabel("GB at the peak")
+        ax.set_xlabel(f"{unit} at the peak")
         ax.spines[["top", "right"]].set_visible(False)
         ax.set_title(analysis.phase_words(phase), loc="left", fontweight="bold", pad=3)
     shown = [row for _, group in groups for row in group]
@@ -261,13 +270,14 @@ def _order(results, palette, out, formats):
         if batch >= largest.get(variant, (0, None))[0]:
             largest[variant] = (batch, group)
     bars = [row for name in palette.sort(largest) for row in largest[name][1]]
+    size, unit = _unit([row.peak_bytes for row in bars])
     fig, axes = style.grid(1, 2, panel_height=0.26 * len(bars) + 0.1, left=3.05, right=0.55,
-                           top=0.25, bottom=0.42, between=0.65, header=0.42)
+                           top=0.1, bottom=0.55, between=0.65, header=0.42)
     every = data.main_rows(results)
     for ax, value, words in (
             (axes[0][0], lambda r: data.saved_elements(every, r) / 1e3,
              "thousand elements held for each\ntoken and layer, beyond fused"),
-            (axes[0][1], lambda r: r.peak_bytes / 1e9, "peak of training, GB")):
+            (axes[0][1], lambda r: r.peak_bytes / size, f"peak of training, {unit}")):
         top = max(map(value, bars))
         for i, row in enumerate(bars):
             ax.barh(i, value(row), height=0.7, color=palette.color(row.variant), linewidth=0.3,
@@ -310,7 +320,7 @@ def _time(results, palette, out, formats):
                     edgecolor="white", linewidth=0.3)
             ratio = "" if row.baseline or not row.time_ratio_to_dense else (
                 f", {row.time_ratio_to_dense:.2f} of dense")
-            ax.text(row.time_ns / 1e6 + 0.02 * top, i, f"{row.time_ns / 1e6:.0f} ms{ratio}",
+            ax.text(row.time_ns / 1e6 + 0.02 * top, i, f"{row.time_ns / 1e6:.3g} ms{ratio}",
                     va="center", fontsize=7)
         ax.set_xlim(0, top * 1.12)
         ax.set_ylim(count - 0.5, -0.5)
