@@ -61,7 +61,7 @@ def little_loss(run):
             evidence += (f"At half of the bytes or less the best mean cosine is {half.mean_cosine:.2f}, "
                          f"rank correlation {half.spearman:.2f} ({setting_words(half)}); ")
             measured = f"cosine {half.mean_cosine:.2f} at {half.ratio_to_dense:.0%} of the bytes"
-        evidence += (f"the best of all is {best.mean_cosine:.2f}, at {best.ratio_to_dense:.1%} of the "
+        evidence += (f"the best of all is {best.mean_cosine:.2f}, at {best.ratio_to_dense:.2%} of the "
                      f"bytes ({setting_words(best)}).")
         spectrum = _half_error(run)
         if spectrum is not None:

@@ -322,8 +322,8 @@ def _passes(run, out, formats):
     lost = sorted({f"{r.variant} ({r.status}) at {_group_words([r])}" for r in run.passes
                    if r.status != "ok"})
     return _drawn(fig, out, formats, "weights-passes", "Memory and time of a pass of the encoder",
-                  "Peak with the weights of the whole encoder; times in turns with the dense encoder in "
-                  "the same rounds."
+                  "Peak with the weights of the whole encoder; markers of variants that agree lie on "
+                  "each other. Times in turns with the dense encoder in the same rounds."
                   + (f" Without a figure: {'; '.join(lost)}." if lost else ""), "passes")
 
 
