@@ -219,6 +219,20 @@ def load(directory):
                    read_run(directory, notes), tuple(notes), lines, tuple(probes))
 
 
+def load_table(directory, name, kind):
+    """(rows, run.json, notes) of an experiment that writes a file of its own.
+
+    `kind` is a dataclass whose fields are the columns of the file `name`. Raises ResultsError.
+    """
+    path = os.path.join(directory, name)
+    if not os.path.isfile(path):
+        raise ResultsError(f"{directory} holds no {name}, so it is not the directory of such a "
+                           "run.")
+    notes = []
+    rows = tuple(row for _, row in read_table(path, kind, notes))
+    return rows, read_run(directory, notes), tuple(notes)
+
+
 def read_run(directory, notes):
     """run.json; empty where it is not as a run leaves it, which `notes` then says."""
     path = os.path.join(directory, "run.json")

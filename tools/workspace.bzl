@@ -4,6 +4,7 @@ load("//tools:cuda.bzl", "cuda_toolkit")
 load("//tools:debian_bazel.bzl", "debian_bazel")
 load("//tools:libtorch.bzl", "libtorch")
 load("//tools:python_env.bzl", "python_env")
+load("//tools:system_file.bzl", "system_file")
 load("//tools:system_library.bzl", "system_library")
 load("//tools:wheel_files.bzl", "wheel_files")
 
@@ -42,6 +43,14 @@ def ttbench_dependencies():
         files = ["sklearn/datasets/data/digits.csv.gz"],
         python_env = "@python_env//:BUILD.bazel",
         requirements = "@ttbench//:requirements_digits.txt",
+    )
+
+    # The King James Bible, 790,000 words: the text that networks are trained on.
+    system_file(
+        name = "kjv",
+        package = "bible-kjv-text",
+        path = "/usr/lib/bible.data",
+        sha256 = "6c746c2acc8a34bfded980883ff1701a5d68934a1c853ebf88a07b978fe0ae0e",
     )
 
     # A small trained transformer, 84 MB, and what reads its vocabulary.
