@@ -134,16 +134,17 @@ def _matrices(run, out, formats):
         _finish(ax)
     layers = len({r.layer for r in run.matrices})
     style.titles(fig, "How much of a trained matrix a tensor train keeps",
-                 f"‖W − TT(W)‖ / ‖W‖ of the feed-forward matrices of {layers} layers, 384 → 1536 and "
-                 "back: median, and range of the first order")
+                 f"‖W − TT(W)‖ / ‖W‖ of the feed-forward matrices of {layers} layers, 384 → 1536 "
+                 "and back: median, and range of the first order")
     style.legend(fig, _way_handles(ways), below_top=0.44, columns=4)
     return _drawn(fig, out, formats, "weights-matrices",
                   "How much of a trained matrix a tensor train keeps",
-                  "A straight fall to zero means that every singular value counts: there is no small "
-                  "part to leave out. The order of the factors makes no difference, as the neurons come "
-                  "in no order. A line that passes the dashed one takes more bytes than the matrix. At "
-                  "the same bytes the truncated SVD is ahead of the trains, until they near their full "
-                  "rank, which those of more cores reach at fewer bytes.", "matrices")
+                  "A straight fall to zero means that every singular value counts: there is no "
+                  "small part to leave out. The order of the factors makes no difference, as the "
+                  "neurons come in no order. A line that passes the dashed one takes more bytes "
+                  "than the matrix. At the same bytes the truncated SVD is ahead of the trains, "
+                  "until they near their full rank, which those of more cores reach at fewer bytes.",
+                  "matrices")
 
 
 def _embeddings(run, out, formats):
@@ -174,14 +175,14 @@ def _embeddings(run, out, formats):
         _finish(ax)
     sentences = max(r.sentences for r in rows)
     style.titles(fig, "What the embeddings lose when all feed-forward matrices are compressed",
-                 f"{sentences} sentences. Lines: mean; dotted: the worst sentence. Right: the ranking "
-                 "of all pairs by similarity")
+                 f"{sentences} sentences. Lines: mean; dotted: the worst sentence. Right: the "
+                 "ranking of all pairs by similarity")
     style.legend(fig, _way_handles(ways), below_top=0.44, columns=4)
     return _drawn(fig, out, formats, "weights-embeddings",
                   "What the embeddings lose when all feed-forward matrices are compressed",
                   "The dashed line is the dense layers' size. Nothing is trained after the "
-                  "decomposition: at half of the bytes the embeddings have little in common with the "
-                  "original's, whichever way the bytes are spent.", "embeddings")
+                  "decomposition: at half of the bytes the embeddings have little in common with "
+                  "the original's, whichever way the bytes are spent.", "embeddings")
 
 
 def _alone(run, out, formats):
@@ -191,8 +192,9 @@ def _alone(run, out, formats):
         return []
     names = list(dict.fromkeys(r.compressed for r in rows))
     ways = _ways(rows)
-    fig, axes = style.grid(1, 1, width=style.PAGE_IN, panel_height=0.17 * len(names) + 0.1, left=0.95,
-                           right=0.15, top=0.05, bottom=0.42, header=_legend_header(len(ways), 4))
+    fig, axes = style.grid(1, 1, width=style.PAGE_IN, panel_height=0.17 * len(names) + 0.1,
+                           left=0.95, right=0.15, top=0.05, bottom=0.42,
+                           header=_legend_header(len(ways), 4))
     ax = axes[0][0]
     for i, name in enumerate(names):
         values = [1 - r.mean_cosine for r in rows if r.compressed == name]
@@ -200,20 +202,20 @@ def _alone(run, out, formats):
     for group in ways.values():
         color, marker = _look(group[0])
         ax.plot([1 - r.mean_cosine for r in group], [names.index(r.compressed) for r in group],
-                linestyle="none", color=color, marker=marker, markersize=4.5, markeredgecolor="white",
-                markeredgewidth=0.4, zorder=3)
+                linestyle="none", color=color, marker=marker, markersize=4.5,
+                markeredgecolor="white", markeredgewidth=0.4, zorder=3)
     ax.set_yticks(range(len(names)), labels=names)
     ax.invert_yaxis()
     ax.set_xlim(0, None)
     ax.set_xlabel("1 − mean cosine with the original's embedding")
     _finish(ax)
     share = statistics.median(r.ratio_to_dense for r in rows)
-    style.titles(fig, "Which matrix hurts most", f"One matrix at a time at {share:.0%} of its bytes, all "
-                 "others as they are")
+    style.titles(fig, "Which matrix hurts most", f"One matrix at a time at {share:.0%} of its "
+                 "bytes, all others as they are")
     style.legend(fig, _way_handles(ways), below_top=0.44, columns=4)
     return _drawn(fig, out, formats, "weights-alone", "Which matrix hurts most",
-                  "Each row compresses one matrix alone, to the same share of its bytes; further right "
-                  "is worse.", "embeddings")
+                  "Each row compresses one matrix alone, to the same share of its bytes; further "
+                  "right is worse.", "embeddings")
 
 
 def pass_groups(run):
@@ -269,12 +271,14 @@ def _front(run, out, formats):
     axes[0][0].set_ylabel("mean cosine with the original")
     for ax in axes[0][1:]:
         ax.tick_params(labelleft=False)
-    style.titles(fig, "What is paid for which quality", "Every setting and variant: " + _pass_words(run))
+    style.titles(fig, "What is paid for which quality",
+                 "Every setting and variant: " + _pass_words(run))
     style.legend(fig, [style.variant_handle(palette, name, line=False)
                        for name in palette.sort(r.variant for r in rows)], below_top=0.44, columns=7)
     return _drawn(fig, out, formats, "weights-front", "What is paid for which quality",
-                  "Up is better, left is cheaper; the grey line is the Pareto front. Weights and peak "
-                  "are the whole encoder's, more than half of which is the table of words.", "passes")
+                  "Up is better, left is cheaper; the grey line is the Pareto front. Weights and "
+                  "peak are the whole encoder's, more than half of which is the table of words.",
+                  "passes")
 
 
 def _passes(run, out, formats):
@@ -287,8 +291,8 @@ def _passes(run, out, formats):
                                g[0].method != "svd", g[0].cores or 0))
     variants = [r.variant for g in groups for r in g]
     palette = style.Palette(variants)
-    fig, axes = style.grid(1, 3, panel_height=0.2 * len(groups) + 0.1, left=1.8, right=0.15, top=0.25,
-                           bottom=0.3, between=0.2, header=_legend_header(1, 1))
+    fig, axes = style.grid(1, 3, panel_height=0.2 * len(groups) + 0.1, left=1.8, right=0.15,
+                           top=0.25, bottom=0.3, between=0.2, header=_legend_header(1, 1))
     columns = (("mean_cosine", "cosine", False), ("peak_ratio_to_dense", "peak, of dense", True),
                ("time_ratio_to_dense", "time, of dense", True))
     for ax, (name, words, log) in zip(axes[0], columns):
@@ -301,9 +305,9 @@ def _passes(run, out, formats):
                         fontsize=7)
                 continue
             for row in ok:
-                ax.plot([getattr(row, name)], [i], linestyle="none", color=palette.color(row.variant),
-                        marker=palette.marker(row.variant), markersize=5, markeredgecolor="white",
-                        markeredgewidth=0.4)
+                ax.plot([getattr(row, name)], [i], linestyle="none",
+                        color=palette.color(row.variant), marker=palette.marker(row.variant),
+                        markersize=5, markeredgecolor="white", markeredgewidth=0.4)
         if log:
             ax.set_xscale("log")
             _log_axis(ax)
@@ -322,8 +326,8 @@ def _passes(run, out, formats):
     lost = sorted({f"{r.variant} ({r.status}) at {_group_words([r])}" for r in run.passes
                    if r.status != "ok"})
     return _drawn(fig, out, formats, "weights-passes", "Memory and time of a pass of the encoder",
-                  "Peak with the weights of the whole encoder; times in turns with the dense encoder in "
-                  "the same rounds."
+                  "Peak with the weights of the whole encoder; markers of variants that agree lie "
+                  "on each other. Times in turns with the dense encoder in the same rounds."
                   + (f" Without a figure: {'; '.join(lost)}." if lost else ""), "passes")
 
 
