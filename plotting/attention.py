@@ -21,6 +21,11 @@ _SECTIONS = (("steps", "Memory over the decoder's steps"), ("bytes", "What the b
              ("axes", "Memory and time over all axes"), ("decoder", "The whole decoder"))
 
 
+def judge(directory):
+    """The verdicts that follow from the rows of `directory`."""
+    return attention_claims.judge(results_lib.load(directory))
+
+
 def draw_all(directory, out=None, formats=style.FORMATS):
     """Draws `directory`; returns the paths written, report.html last.
 

@@ -31,12 +31,12 @@ class Verdict:
     published: str = ""  # What the thread says.
     predicted: str = ""  # By the cost model or by arithmetic.
     measured: str = ""
-    figure: str = ""  # The stem of the figure that shows it.
+    figure: str = ""  # How the stem of the figure begins that shows it.
 
 
 def judge(results):
     return (formulas(results), law(results), naive(results), einsum(results),
-            cores(results))
+            cores(results), fused_memory(results), fused_time(results))
 
 
 def plural(count, word):
@@ -153,7 +153,23 @@ def formulas(results):
         "Holds: weights equal the formulas to the byte in every row, the dense layer holds "
         "Bd³, and every variant that keeps its intermediates holds exactly Bd³(2r + 1). With "
         "a constant: such variants hold Bd³(2r + c) plus bytes that do not depend on B. Does "
-        "not hold: a weight differs, or no variant is of that form.")
+        "not hold: a weight differs, or no variant is of that form.", **_held_figures(results))
+
+
+def _held_figures(results):
+    """Of the training row of the plain sequential form, three cubic cores, that holds most."""
+    rows = [row for row in results.rows
+            if row.ok and row.variant == "sequential" and row.phase == "train" and row.rank
+            and (analysis.cube(row) or (0,))[0] == 3
+            and None not in (row.held_bytes, row.held_bytes_model)]
+    if not rows:
+        return {}
+    row = max(rows, key=lambda row: (row.held_bytes, row.cell))
+    claimed = (2 * row.rank + 1) * row.batch * row.d ** 3 * analysis.ITEM_BYTES[row.dtype]
+    return {"published": f"Bd³(2r + 1) = {style.bytes_text(claimed)} (sequential, d = {row.d}, "
+                         f"r = {row.rank}, B = {row.batch})",
+            "predicted": style.bytes_text(row.held_bytes_model),
+            "measured": style.bytes_text(row.held_bytes), "figure": "memory-held-train-k3"}
 
 
 # C2
@@ -257,7 +273,27 @@ def law(results):
         "measured crossover. Holds: every variant, phase and metric that crosses does so "
         "within 10% (or one row of x) of the thread's B. With a constant: its k differs from "
         "1 but stays within a factor of 1.5 over all (d, r), in at least one case; cases "
-        "where it does not are named. Does not hold: no case has such a k.")
+        "where it does not are named. Does not hold: no case has such a k.",
+        **_law_figures(results))
+
+
+def _law_figures(results):
+    """Of the sequential form in training, at the largest d that was measured, its middle rank."""
+    found = {(c.d, c.rank, c.metric): c for c in analysis.crossings(results)
+             if c.variant == "sequential" and c.phase == "train" and c.verdict == "measured"
+             and c.cores == 3 and c.d and c.rank and c.dtype == "float32"}
+    places = sorted({place[:2] for place in found})
+    if not places:
+        return {}
+    largest = [place for place in places if place[0] == places[-1][0]]
+    d, rank = largest[len(largest) // 2]
+    both = [found[d, rank, metric] for metric in ("held", "peak") if (d, rank, metric) in found]
+
+    def words(batch):
+        return ", ".join(f"{batch(c)} ({c.metric})" for c in both)
+    return {"published": f"B = {analysis.claim_batch(d, rank)} (d = {d}, r = {rank})",
+            "predicted": f"B = {words(lambda c: c.model)}",
+            "measured": f"B = {words(lambda c: c.high)}", "figure": "law-k3"}
 
 
 def _shorten(names, most=6):
@@ -278,6 +314,7 @@ class NaiveCase:
     conditions: tuple
     dense: int
     peaks: dict  # variant -> peak bytes, naive among them
+    models: dict  # the same, by the cost model
 
     @property
     def against_dense(self):
@@ -300,8 +337,9 @@ def naive_cases(results):
             place = (row.shape, row.ranks, row.batch, row.phase, row.conditions)
             case = cases.setdefault(place, NaiveCase(
                 analysis.shape_words(row), row.ranks, row.batch, row.phase,
-                row.conditions, base.peak_bytes, {}))
+                row.conditions, base.peak_bytes, {}, {}))
             case.peaks[row.variant] = row.peak_bytes
+            case.models[row.variant] = row.peak_bytes_model
     return [case for case in cases.values()
             if "naive" in case.peaks and len(case.peaks) > 1]
 
@@ -335,7 +373,25 @@ def naive(results):
         "C4", "Rebuilding the full matrix (naive) brings training memory back to about the "
         "dense layer's.", verdict, evidence,
         "Holds: naive's peak is at most 1.25 times dense's in every training cell. With a "
-        "constant: at most 3 times. Does not hold: more.")
+        "constant: at most 3 times. Does not hold: more.", **_naive_figures(training))
+
+
+def _naive_figures(training):
+    """Of the training cell where rebuilding saves most beside the sequential form."""
+    known = [case for case in training
+             if case.saved("sequential") and None not in case.models.values()]
+    if not known:
+        return {}
+    case = max(known, key=lambda case: case.saved("sequential"))
+
+    def words(peaks):
+        before, after = peaks["sequential"], peaks["naive"]
+        return (f"{style.bytes_text(before)} to {style.bytes_text(after)} "
+                f"({after / before:.2f})")
+    return {"published": "7700 to 1500 MB (0.19), layer and batch unstated",
+            "predicted": f"{words(case.models)}: {case.layer}, ranks {case.ranks}, "
+                         f"B = {case.batch}",
+            "measured": words(case.peaks), "figure": "crossover-map"}
 
 
 # C5
@@ -358,6 +414,7 @@ def einsum(results):
     beyond = [cell for cell in beyond if cell[0] > 1]
     if not beyond:
         verdict, evidence = UNKNOWN, "No einsum training rows beyond 2Br = d³."
+        numbers = {}
     else:
         more = sum(ratio > 1 for _, _, ratio in beyond)
         least = max((k for k, _, ratio in beyond if ratio <= 1), default=None)
@@ -375,11 +432,18 @@ def einsum(results):
                     f"r = {row.rank}, B = {row.batch}).")
         if verdict == CONSTANT:
             evidence += f" In all of those beyond 2Br = {least:.2f} d³."
+        model, dense = row.peak_bytes_model, results.baseline(row).peak_bytes_model
+        numbers = {
+            "published": "high, without a figure",
+            "predicted": f"{style.ratio_text(model / dense)} times dense" if model and dense
+                         else "",
+            "measured": f"{style.ratio_text(worst)} times dense ({row.variant}, d = {row.d}, "
+                        f"r = {row.rank}, B = {row.batch})", "figure": "crossover-map"}
     return Verdict(
         "C5", "A single einsum over all cores also has high memory.", verdict, evidence,
         "Looked at training cells of three cubic cores with 2Br > d³, both operand orders. "
         "Holds: all of them peak above dense. With a constant: all do beyond 2Br > k d³ for "
-        "some k of at most 4. Does not hold: otherwise.")
+        "some k of at most 4. Does not hold: otherwise.", **numbers)
 
 
 # C6
@@ -399,6 +463,7 @@ def cores(results):
             if place[3] == "naive" and row.status != "skipped"]
     bad = [row for row in rows if row.status in ("wrong", "crashed")]
     good = [row for row in rows if row.ok]
+    errors = [row.max_relative_error for row in good if row.max_relative_error is not None]
     if not good and not bad:
         verdict, evidence = UNKNOWN, "No naive rows with more than three cores."
     else:
@@ -413,4 +478,96 @@ def cores(results):
     return Verdict(
         "C6", "naive for more than 3 cores.", verdict, evidence,
         "Holds: there are naive cells with K > 3, each checked against the float64 oracle, "
-        "and none is wrong or crashed. Does not hold: one is.")
+        "and none is wrong or crashed. Does not hold: one is.",
+        published="naive for three cores alone" if rows else "",
+        predicted="equal to the oracle, to rounding" if rows else "",
+        measured=f"largest error {max(errors):.1e}" if errors else "",
+        figure="layers-peak" if rows else "")
+
+
+# What the suite claims itself.
+
+KERNELS = ("fused", "fused-panel")
+
+
+def fused_memory(results):
+    pairs = []
+    for row in results.rows:
+        base = results.baseline(row)
+        if (row.ok and row.variant == "fused" and base is not None and base.ok
+                and None not in (row.peak_bytes, row.peak_bytes_model, base.peak_bytes,
+                                 row.parameters, base.parameters)
+                and row.phase in ("inference", "train")
+                and 2 * row.parameters <= base.parameters):
+            pairs.append((row.peak_bytes / base.peak_bytes, row, base))
+    numbers = {}
+    if not pairs:
+        verdict, evidence = UNKNOWN, "No rows of fused beside dense with half of its parameters."
+    else:
+        above = [pair for pair in pairs if pair[0] > 1]
+        verdict = FAILS if above else HOLDS
+        worst, row, base = max(pairs, key=lambda pair: (pair[0], pair[1].cell))
+        evidence = (f"fused needs more than dense in {len(above)} of "
+                    f"{plural(len(pairs), 'cell')}; at most {worst:.2f} times as much "
+                    f"({analysis.shape_words(row)}, ranks {row.ranks}, B = {row.batch}, "
+                    f"{analysis.phase_words(row.phase)}).")
+        numbers = {"published": "new here",
+                   "predicted": f"at most {row.peak_bytes_model / base.peak_bytes:.2f} times dense",
+                   "measured": f"at most {worst:.2f} times dense, {plural(len(pairs), 'cell')}",
+                   "figure": "crossover-map-d16"}
+    return Verdict(
+        "fused, memory", "A kernel that keeps only x and the cores never needs more memory than "
+        "dense.", verdict, evidence,
+        "Looked at inference and training wherever the cores have at most half of the dense "
+        "parameters. Holds: fused peaks at or below dense in all of them. Does not hold: "
+        "otherwise.", **numbers)
+
+
+def fused_time(results):
+    """Where a fused kernel is the fastest of all variants that were timed, or within a tie."""
+    cells = collections.defaultdict(list)
+    dense = collections.defaultdict(list)
+    for row in results.rows:
+        if row.ok and row.time_ns and row.variant != analysis.PICKER:
+            place = (row.shape, row.batch, row.phase, row.conditions)
+            if analysis.is_ranked(row):
+                cells[place, row.ranks].append(row)
+            else:
+                dense[place].append(row)
+    wins, losses = [], []
+    for (place, _), rows in cells.items():
+        ours = [row for row in rows if row.variant in KERNELS]
+        others = [row for row in [*rows, *dense[place]] if row.variant not in KERNELS]
+        if ours and others:
+            mine = min(ours, key=lambda row: row.time_ns)
+            best = min(others, key=lambda row: row.time_ns)
+            ratio = mine.time_ns / best.time_ns
+            (wins if ratio <= analysis.TIE else losses).append((ratio, mine, best))
+    numbers = {}
+    count = len(wins) + len(losses)
+    if not count:
+        verdict, evidence = UNKNOWN, "No times of a fused kernel beside another variant."
+    else:
+        verdict = HOLDS if not losses else CONSTANT if len(wins) > len(losses) else FAILS
+        evidence = (f"A fused kernel is fastest, or within {analysis.TIE - 1:.0%}, in {len(wins)} "
+                    f"of {plural(count, 'configuration')}, dense included.")
+        if losses:
+            worst, mine, best = max(losses, key=lambda loss: loss[0])
+            beaten = collections.Counter(loss[2].variant for loss in losses)
+            evidence += (" It loses to " + ", ".join(
+                f"{name} ({times})" for name, times in sorted(
+                    beaten.items(), key=lambda item: (-item[1], item[0])))
+                + f"; at worst it takes {style.ratio_text(worst)} times as long "
+                f"({analysis.shape_words(mine)}, ranks {mine.ranks}, B = {mine.batch}, "
+                f"{analysis.phase_words(mine.phase)}, beside {best.variant}).")
+        numbers = {"published": "new here",
+                   "predicted": "where r² + 2r is below d²",
+                   "measured": f"{len(wins)} of {plural(count, 'configuration')}",
+                   "figure": "winner-d16"}
+    return Verdict(
+        "fused, time", "Such a kernel is also the fastest way to compute the layer.",
+        verdict, evidence,
+        f"Times of one run, medians, within {analysis.TIE - 1:.0%} counts as a tie; auto, which "
+        "picks another variant, is no contestant. Holds: one of the two fused kernels is fastest "
+        "in every configuration. With a constant: in more than half. Does not hold: otherwise.",
+        **numbers)

@@ -69,7 +69,29 @@ def test_k_is_judged_where_tt_has_few_parameters():
 def test_verdicts_of_the_synthetic_sweep(swept):
     verdicts = {v.id: v.verdict for v in claims.judge(_results(*swept))}
     assert verdicts == {"C1": claims.CONSTANT, "C2": claims.CONSTANT, "C4": claims.HOLDS,
-                        "C5": claims.HOLDS, "C6": claims.UNKNOWN}
+                        "C5": claims.HOLDS, "C6": claims.UNKNOWN, "fused, memory": claims.HOLDS,
+                        "fused, time": claims.CONSTANT}
+
+
+def _fused(row):
+    return row.variant == "fused" and row.ok
+
+
+def test_one_cell_above_dense_refutes_the_kernels_memory(swept):
+    place = next(row.cell for row in swept[0] if _fused(row) and row.rank == 2)
+    rows = _change(swept[0], lambda row: row.cell == place,
+                   peak_bytes=lambda row: 100 * row.peak_bytes)
+    verdict = claims.fused_memory(_results(rows))
+    assert verdict.verdict == claims.FAILS
+    assert "more than dense in 1 of" in verdict.evidence
+
+
+def test_a_kernel_that_is_fastest_everywhere_and_nowhere(swept):
+    fast = _change(swept[0], lambda row: _fused(row) and row.time_ns, time_ns=lambda row: 1.0)
+    assert claims.fused_time(_results(fast)).verdict == claims.HOLDS
+    slow = _change(swept[0], lambda row: row.variant in claims.KERNELS and row.time_ns,
+                   time_ns=lambda row: 1e12)
+    assert claims.fused_time(_results(slow)).verdict == claims.FAILS
 
 
 def test_nothing_is_claimed_of_an_empty_run():

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 
+from plotting import claims
 from plotting import law
 from plotting import layers
 from plotting import memory
@@ -23,6 +24,11 @@ from plotting import winner
 
 FIGURES = (law.draw, ratio_maps.draw_peak, memory.draw, ratio_maps.draw_time,
            winner.draw, roofline.draw, layers.draw)
+
+
+def judge(directory):
+    """The verdicts that follow from the rows of `directory`."""
+    return claims.judge(results_lib.load(directory))
 
 
 def draw_all(directory, out=None, formats=style.FORMATS):

@@ -22,7 +22,7 @@ _SECTIONS = (
     ("roofline", "What each way makes of the machine"),
     ("layers", "Real layers, and more cores"),
 )
-_CLASSES = {claims.HOLDS: "holds", claims.CONSTANT: "constant",
+CLASSES = {claims.HOLDS: "holds", claims.CONSTANT: "constant",
             claims.FAILS: "fails", claims.UNKNOWN: "unknown"}
 _IMAGE_TYPES = (("svg", "image/svg+xml"), ("png", "image/png"))
 
@@ -45,22 +45,31 @@ def linear_page(results, palette):
 
 
 def write(results, palette, drawn, tables, path, page=None):
+    """The report of a sweep."""
     page = page or linear_page(results, palette)
-    template = os.path.join(os.path.dirname(__file__), "report.html.tmpl")
-    with open(template, encoding="utf-8") as file:
-        frame = string.Template(file.read())
-    sections = [("claims", "Claims and verdicts", _claims(page.verdicts)),
+    sections = [("claims", "Claims and verdicts", claims_html(page.verdicts)),
                 *_figure_sections(results, drawn, page.sections),
-                ("tables", "Tables", _tables(tables)),
+                ("tables", "Tables", tables_html(tables)),
                 ("machine", "Machine, warnings and how to reproduce",
                  _machine(results, page.redraw))]
     experiment = results.run.get("experiment") or next(
         (row.experiment for row in results.rows if row.experiment), "run")
+    return render(path, f"ttbench {experiment}: {page.title}", _subtitle(results), page.answer,
+                  sections, _mismatches(results), _model(results))
+
+
+def render(path, title, subtitle, answer, sections, alarm="", good=""):
+    """Writes a page: sentences that answer, then sections of (name, title, HTML).
+
+    `alarm` and `good` are HTML, above the answer and below it.
+    """
+    template = os.path.join(os.path.dirname(__file__), "report.html.tmpl")
+    with open(template, encoding="utf-8") as file:
+        frame = string.Template(file.read())
     text = frame.substitute(
-        title=_escape(f"ttbench {experiment}: {page.title}"),
-        subtitle=_escape(_subtitle(results)), mismatches=_mismatches(results),
-        answer="".join(f"<p>{_escape(line)}</p>" for line in page.answer),
-        model=_model(results), page_width=f"{style.PAGE_IN * 1.3:.2f}in",
+        title=_escape(title), subtitle=_escape(subtitle), mismatches=alarm,
+        answer="".join(f"<p>{_escape(line)}</p>" for line in answer),
+        model=good, page_width=f"{style.PAGE_IN * 1.3:.2f}in",
         column_width=f"{style.COLUMN_IN * 1.3:.2f}in",
         contents="".join(f'<a href="#{name}">{_escape(title)}</a>'
                          for name, title, _ in sections),
@@ -216,10 +225,10 @@ def _model(results):
             f"{rest}</div>")
 
 
-def _claims(verdicts):
+def claims_html(verdicts):
     rows = "".join(
         f"<tr><td>{v.id}</td><td>{_escape(v.claim)}</td>"
-        f'<td class="verdict {_CLASSES[v.verdict]}">{_escape(v.verdict)}</td>'
+        f'<td class="verdict {CLASSES[v.verdict]}">{_escape(v.verdict)}</td>'
         f'<td>{_escape(v.evidence)}<div class="rule">Rule: {_escape(v.rule)}</div></td></tr>'
         for v in verdicts)
     return ('<div class="wide"><table><thead><tr><th></th><th>what is claimed</th>'
@@ -232,20 +241,20 @@ def _figure_sections(results, drawn, wanted):
     for name, title in wanted:
         figures = [figure for figure in drawn if figure.section == name]
         if figures:
-            sections.append((name, title,
-                             "\n".join(_figure(results, figure) for figure in figures)))
+            sections.append((name, title, "\n".join(
+                figure_html(figure) + _rows_behind(results, figure) for figure in figures)))
     return sections
 
 
-def _figure(results, figure):
-    files = " · ".join(f'<a href="plots/{os.path.basename(path)}">'
+def figure_html(figure, directory="plots"):
+    """The figure itself, its caption and links to its files, which lie in `directory`."""
+    files = " · ".join(f'<a href="{directory}/{os.path.basename(path)}">'
                        f"{os.path.splitext(path)[1][1:].upper()}</a>"
                        for path in figure.paths)
     return (f'<figure id="{figure.stem}"><img alt="{_escape(figure.title)}" '
             f'src="{_data_uri(figure)}">'
             f"<figcaption><strong>{_escape(figure.title)}.</strong> "
-            f"{_escape(figure.caption)} ({files})</figcaption></figure>\n"
-            + _rows_behind(results, figure))
+            f"{_escape(figure.caption)} ({files})</figcaption></figure>\n")
 
 
 def _data_uri(figure):
@@ -296,7 +305,7 @@ def _value(value):
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _tables(tables):
+def tables_html(tables):
     parts = []
     for table in tables:
         if table.name in ("claims", "mismatches"):
@@ -312,8 +321,8 @@ def _tables(tables):
     return "\n".join(parts)
 
 
-def _machine(results, redraw):
-    run = results.run
+def machine_html(run):
+    """What run.json knows of the machine and the libraries."""
     machine = run.get("machine") or {}
     facts = [("CPU", machine.get("cpu_model")),
              ("vector extensions", machine.get("vector_extensions")),
@@ -333,7 +342,12 @@ def _machine(results, redraw):
              ("flags", run.get("flags"))]
     rows = "".join(f"<tr><th>{name}</th><td>{_escape(_plain(value))}</td></tr>"
                    for name, value in facts if value not in (None, "", []))
-    parts = [f"<table>{rows}</table>" if rows else "<p>Nothing is known of the machine.</p>"]
+    return f"<table>{rows}</table>" if rows else "<p>Nothing is known of the machine.</p>"
+
+
+def _machine(results, redraw):
+    run = results.run
+    parts = [machine_html(run)]
     warnings = [*(run.get("warnings") or []), *results.notes]
     if warnings:
         parts.append("<h3>Warnings and notes</h3><ul>" + "".join(
