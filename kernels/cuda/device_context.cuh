@@ -33,9 +33,9 @@ class DeviceContext {
   TTBENCH_DEVICE V LoadGlobal(const T* array, int64_t index) const {
     return *reinterpret_cast<const V*>(array + index);
   }
-  template <typename T>
-  TTBENCH_DEVICE void StoreGlobal(T* array, int64_t index, const T& value) {
-    array[index] = value;
+  template <typename T, typename V>
+  TTBENCH_DEVICE void StoreGlobal(T* array, int64_t index, const V& value) {
+    *reinterpret_cast<V*>(array + index) = value;
   }
   template <typename T>
   TTBENCH_DEVICE T LoadStored(T* array, int64_t index) const {

@@ -78,6 +78,7 @@ class FusedBody {
       ctx_.Barrier();
       WriteSums(params_.y, params_.y_offset, tile, block, tensors_.y, params_.out_features);
     }
+    ctx_.WaitForCopies();  // Of the cores, if the batch is empty.
   }
 
   TTBENCH_DEVICE void Backward() {
@@ -115,6 +116,7 @@ class FusedBody {
       }
       WriteSums(params_.dx, params_.dx_offset, tile, chunk, tensors_.dx, params_.in_features);
     }
+    ctx_.WaitForCopies();  // Of the cores, if the batch is empty.
     for (int k = 0; k < params_.cores; ++k) WriteGradient(params_.gradients[k]);
   }
 
@@ -206,15 +208,33 @@ class FusedBody {
     });
   }
 
-  // Of y or dx.
+  // Of y or dx. Vectors are of 1, 2 or 4 sums.
   TTBENCH_DEVICE void WriteSums(const CudaTileMap& map, int offset, int64_t tile, int part,
                                 Global<Stored> tensor, int64_t features) {
     ForEachVector(map, tile, part, features, [&](int64_t to, int from) {
-      const float sum = ctx_.template LoadShared<float>(offset + from * 4);
-      if constexpr (kBytes == 4) {
-        ctx_.StoreGlobal(tensor, to, sum);
-      } else {
-        ctx_.StoreGlobal(tensor, to, RoundToBfloat16(sum));
+      if (map.vector == 4) {
+        const Words4 sums = ctx_.template LoadShared<Words4>(offset + from * 4);
+        if constexpr (kBytes == 4) {
+          ctx_.StoreGlobal(tensor, to, sums);
+        } else {
+          Words2 pairs;
+          TTBENCH_UNROLL
+          for (int i = 0; i < 2; ++i) {
+            const uint32_t low = RoundToBfloat16(FloatOf(sums.word[2 * i])).bits;
+            const uint32_t high = RoundToBfloat16(FloatOf(sums.word[2 * i + 1])).bits;
+            pairs.word[i] = low | (high << 16);
+          }
+          ctx_.StoreGlobal(tensor, to, pairs);
+        }
+        return;
+      }
+      for (int i = 0; i < map.vector; ++i) {
+        const float sum = ctx_.template LoadShared<float>(offset + (from + i) * 4);
+        if constexpr (kBytes == 4) {
+          ctx_.StoreGlobal(tensor, to + i, sum);
+        } else {
+          ctx_.StoreGlobal(tensor, to + i, RoundToBfloat16(sum));
+        }
       }
     });
   }

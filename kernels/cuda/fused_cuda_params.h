@@ -104,7 +104,7 @@ struct CudaGradient {
 // of global memory, lie there and in shared memory.
 struct CudaTileMap {
   int32_t count = 0;   // Of vectors in the part.
-  int32_t vector = 1;  // Elements that are contiguous in both memories; more than 1 in x only.
+  int32_t vector = 1;  // Elements that lie together in both memories.
   FastDivisor per_sample;
   // Vector i begins at element (i / run) * run_stride + part * part_stride + (i % run) * vector.
   FastDivisor run;

@@ -75,6 +75,10 @@ class Planner {
     plan_.occupancy = Occupancy(
         device_, plan_.tile.threads,
         backward_ ? kFusedCudaBackwardRegisters : kFusedCudaForwardRegisters, plan_.shared_bytes);
+    plan_.carveout_percent = std::min<int64_t>(
+        100,
+        CeilDiv(100 * plan_.occupancy.blocks * (plan_.shared_bytes + device_.reserved_shared_bytes),
+                device_.shared_bytes_per_multiprocessor));
     plan_.grid = grid > 0
                      ? grid
                      : std::max<int64_t>(1, std::min(params().units, device_.multiprocessors *
@@ -272,10 +276,10 @@ class Planner {
   }
 
   // `sizes`: of the part's modes, in the plan's order; `strides`: theirs in shared memory.
-  // `part_mode`: the mode of the order that is cut, of `whole` in the layer. Vectors are of at most
-  // `vector_bytes`.
+  // `part_mode`: the mode of the order that is cut, of `whole` in the layer. A vector is of at most
+  // `vector` elements.
   CudaTileMap MakeMap(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t part_mode,
-                      int64_t whole, int64_t sample_stride, int64_t vector_bytes) const {
+                      int64_t whole, int64_t sample_stride, int64_t vector) const {
     CudaTileMap map;
     if (plan_.mirrored) {
       std::reverse(sizes.begin(), sizes.end());
@@ -292,7 +296,7 @@ class Planner {
     map.part_stride = part_stride;
     map.run_stride = whole * within;
     // Vectors along the fastest mode, if shared memory has it fastest as well.
-    int64_t vector = strides[last_] == 1 ? std::max<int64_t>(1, vector_bytes / stored_bytes_) : 1;
+    if (strides[last_] != 1) vector = 1;
     while (sizes[last_] % vector != 0) vector /= 2;
     sizes[last_] /= vector;
     strides[last_] *= vector;
@@ -334,17 +338,17 @@ class Planner {
     // x: [n_1 .. n_{K-1}][n_K].
     const int64_t x_pitch = PitchOf(Depth(last_));
     std::vector<int64_t> strides = row_major(in, last_, x_pitch);
-    params().x = MakeMap(in, strides, 0, order_.n(0), Outer(last_) * x_pitch, 16);
+    params().x = MakeMap(in, strides, 0, order_.n(0), Outer(last_) * x_pitch, 16 / stored_bytes_);
     params().y =
-        MakeMap(out, row_major(out, last_ + 1, 1), last_, order_.m(last_), m(0) * Lanes(0), 0);
+        MakeMap(out, row_major(out, last_ + 1, 1), last_, order_.m(last_), m(0) * Lanes(0), 4);
     if (!backward_) return;
     params().dx =
-        MakeMap(in, row_major(in, last_ + 1, 1), 0, order_.n(0), Outer(last_) * n(last_), 0);
+        MakeMap(in, row_major(in, last_ + 1, 1), 0, order_.n(0), Outer(last_) * n(last_), 4);
     // dy: [m_2 .. m_K][m_1].
     const int64_t dy_pitch = PitchOf(BackDepth(0));
     strides = row_major(out, last_ + 1, dy_pitch);
     strides[0] = 1;
-    params().dy = MakeMap(out, strides, last_, order_.m(last_), Lanes(0) * dy_pitch, 0);
+    params().dy = MakeMap(out, strides, last_, order_.m(last_), Lanes(0) * dy_pitch, 1);
   }
 
   void SetCoreStrides() {
@@ -461,6 +465,18 @@ class Planner {
     }
   }
 
+  // Moves a part of a tensor between global and shared memory: an index for each vector, then a
+  // load and a store.
+  void AddMove(const CudaTileMap& map, double times) {
+    const double vectors = static_cast<double>(map.count) * plan_.tile.samples;
+    const double instructions = 20 + 5 * map.digits;
+    plan_.unit.issue_cycles += times * vectors / 32 * instructions / 4;
+    plan_.unit.shared_cycles += times * vectors * map.vector * 4 / 128;
+    plan_.unit.latency_cycles += times * (std::ceil(vectors / plan_.tile.threads) * instructions *
+                                              static_cast<double>(plan_.tile.threads) / 128 +
+                                          kMemoryCycles);
+  }
+
   void EstimateSeconds() {
     const double chunks = params().chunks, blocks = params().blocks;
     const double bytes = static_cast<double>(stored_bytes_);
@@ -476,8 +492,15 @@ class Planner {
       AddProduct(params().back[k], k == last_, times);
       AddGradientWork(params().gradients[k], times);
     }
+    if (backward_) {
+      AddMove(params().x, 1);
+      AddMove(params().dy, blocks);
+      AddMove(params().dx, 1);
+    } else {
+      AddMove(params().x, chunks);
+      AddMove(params().y, 1);
+    }
     FusedCudaCost& unit = plan_.unit;
-    unit.latency_cycles += times * kMemoryCycles;
     unit.memory_bytes = backward_ ? samples * bytes * (2 * in + out) / chunks
                                   : samples * bytes * (in + out) / blocks;
 
@@ -530,7 +553,8 @@ std::optional<FusedCudaPlan> PlanFusedCuda(const TtShape& shape, int64_t batch,
     const TtShape order = Order(shape, mirrored);
     for (int64_t chunk : Divisors(order.n(0))) {
       for (int64_t block : Divisors(order.m(order.cores() - 1))) {
-        for (int64_t samples = 1; samples <= 64 && samples < 2 * batch; samples *= 2) {
+        for (int64_t samples = 1; samples <= 64 && (samples == 1 || samples < 2 * batch);
+             samples *= 2) {
           FusedCudaTile tile{samples, chunk, block, 128, false, false};
           // Larger tiles of these modes do not fit either.
           if (!MakeFusedCudaPlan(shape, batch, precision, pass, device, mirrored, tile, 0,

@@ -58,6 +58,7 @@ struct FusedCudaPlan {
   int64_t grid = 0;  // Thread blocks; each takes every grid-th unit.
   int64_t shared_bytes = 0;
   CudaOccupancy occupancy;
+  int64_t carveout_percent = 0;  // Of the multiprocessor's shared memory, for that many blocks.
   FusedCudaCost unit;
   double seconds = 0;  // The model's estimate of the kernel's time.
 
@@ -78,7 +79,7 @@ std::optional<FusedCudaPlan> MakeFusedCudaPlan(const TtShape& shape, int64_t bat
                                                const FusedCudaTile& tile, int64_t grid = 0,
                                                std::string* reason = nullptr);
 
-// The plan of least estimated time, in either order. batch > 0.
+// The plan of least estimated time, in either order.
 std::optional<FusedCudaPlan> PlanFusedCuda(const TtShape& shape, int64_t batch,
                                            CudaPrecision precision, CudaPass pass,
                                            const CudaDevice& device, std::string* reason = nullptr);

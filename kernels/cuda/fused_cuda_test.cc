@@ -66,6 +66,23 @@ TEST_P(FusedCudaTest, PlannedLayersEqualTheOracle) {
   }
 }
 
+TEST_P(FusedCudaTest, AnEmptyBatchHasZeroGradients) {
+  const CudaTestLayer layer(TtShape::Cube(3, 4, 2), 0, GetParam(), 1);
+  for (CudaPass pass : {CudaPass::kForward, CudaPass::kBackward}) {
+    for (bool resident : {false, true}) {
+      const auto plan =
+          MakeFusedCudaPlan(layer.shape, 0, GetParam(), pass, A100(), false,
+                            {1, 2, 4, 64, resident, resident && pass == CudaPass::kBackward});
+      ASSERT_TRUE(plan && PlanFusedCuda(layer.shape, 0, GetParam(), pass, A100()));
+      const EmulatedResult got = EmulateFused(*plan, layer.cores, layer.x, layer.dy);
+      for (const auto& dcore : got.dcores) {
+        for (float value : dcore) EXPECT_EQ(value, 0);
+      }
+      EXPECT_EQ(got.dcores.size(), pass == CudaPass::kForward ? 0 : 3);
+    }
+  }
+}
+
 std::string CaughtOf(const CudaTestLayer& layer, const FusedCudaPlan& plan,
                      const EmulationOptions& options = {}) {
   try {

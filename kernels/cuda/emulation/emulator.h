@@ -37,10 +37,6 @@ class EmulatedGlobal {
   template <typename U, typename = std::enable_if_t<std::is_same_v<const U, T>>>
   EmulatedGlobal(const EmulatedGlobal<U>& other) : memory_(other.memory()) {}
   CheckedMemory* memory() const { return memory_; }
-  // True where a pointer to element `index` is aligned to `bytes`.
-  bool Aligned(int64_t index, int bytes) const {
-    return index * static_cast<int64_t>(sizeof(T)) % bytes == 0;
-  }
 
  private:
   CheckedMemory* memory_ = nullptr;
@@ -80,9 +76,9 @@ class EmulatedContext {
     ReadGlobal(array.memory(), index * static_cast<int64_t>(sizeof(T)), &value, sizeof(V));
     return value;
   }
-  template <typename T>
-  void StoreGlobal(EmulatedGlobal<T> array, int64_t index, const T& value) {
-    WriteGlobal(array.memory(), index * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+  template <typename T, typename V>
+  void StoreGlobal(EmulatedGlobal<T> array, int64_t index, const V& value) {
+    WriteGlobal(array.memory(), index * static_cast<int64_t>(sizeof(T)), &value, sizeof(V));
   }
   template <typename T>
   T LoadStored(EmulatedGlobal<T> array, int64_t index) {  // What this kernel writes as well.
