@@ -28,8 +28,8 @@ struct CudaDevice {
   // From the L2 cache: half of the 5120 bytes a clock of the A100 whitepaper, an assumption.
   double l2_bytes_per_s = 0;
   // Of the tensor cores' peak, what mma.sync reaches, an assumption: all on sm_80; on sm_90, where
-  // only wgmma reaches it, 62% (after Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU
-  // Architecture via Microbenchmarking", 2024).
+  // only wgmma reaches it, 62% (after Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
+  // GPU Architecture via Microbenchmarking", 2024).
   double mma_fraction = 1;
 
   double PeakFlops(CudaPrecision precision) const {
