@@ -28,14 +28,13 @@ struct FlagSpec {
 
 constexpr const char* kAxes =
     "What to run (lists a,b,c; ranges 2:32:x2, 1:9:+2; variants take globs)";
-constexpr const char* kAttention = "What to run: a decoder's attention instead of layers";
-constexpr const char* kNetwork =
-    "What to run: a whole network instead of layers; sizes as published unless given";
+constexpr const char* kAttention = "What to run: a decoder's attention, or a network, instead";
+constexpr const char* kNetwork = "";  // Told in a word each by --network.
 constexpr const char* kChoosing = "Which of these cells";
 constexpr const char* kMeasuring = "How to measure";
 constexpr const char* kResults = "Where results go";
 
-constexpr std::array kGroups = {kAxes, kAttention, kNetwork, kChoosing, kMeasuring, kResults};
+constexpr std::array kGroups = {kAxes, kAttention, kChoosing, kMeasuring, kResults};
 
 // --threads defaults to all cores.
 constexpr std::array kFlags = {
@@ -54,10 +53,11 @@ constexpr std::array kFlags = {
     FlagSpec{"target-len", "52", kAttention, "decoder steps"},
     FlagSpec{"hidden", "600", kAttention, "hidden size"},
     FlagSpec{"layers", "0", kAttention, "LSTM layers of the whole decoder; 0: the attention alone"},
-    FlagSpec{"network", "", kNetwork, "transformer-xl; --shape is its layers UP, or UP+DOWN"},
-    FlagSpec{"inner", "2100", kNetwork, "width of the position-wise layers; --hidden: the model's"},
-    FlagSpec{"heads", "10", kNetwork, "of the attention; --source-len: tokens of memory"},
-    FlagSpec{"vocabulary", "267735", kNetwork, "words"},
+    FlagSpec{"network", "", kAttention,
+             "transformer-xl; also --heads, --inner, --vocabulary (docs)"},
+    FlagSpec{"inner", "2100", kNetwork, ""},
+    FlagSpec{"heads", "10", kNetwork, ""},
+    FlagSpec{"vocabulary", "267735", kNetwork, ""},
     FlagSpec{"preset", "", kChoosing, "a file of flags, overridden by the command line"},
     FlagSpec{"filter", "", kChoosing, "only cells whose name matches this glob"},
     FlagSpec{"shard", "1/1", kChoosing, "part i of n: i/n"},
@@ -457,9 +457,9 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
   result.experiment = flags.Text("experiment");
   if (result.experiment.empty() ||
       !std::all_of(result.experiment.begin(), result.experiment.end(),
-                   [](unsigned char c) { return std::isalnum(c) || c == '-'; })) {
+                   [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; })) {
     throw UsageError("--experiment: '" + result.experiment +
-                     "' is not a name of letters, digits and hyphens");
+                     "' is not a name of letters, digits, hyphens and underscores");
   }
   result.out = flags.Text("out");
   result.list = flags.Switch("list");

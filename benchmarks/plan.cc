@@ -174,8 +174,10 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   planned.cost = workload.Predict();
   const std::shared_ptr<const Workload> baseline = workload.Baseline();
   const CellCost base = baseline->Predict();
-  const int64_t bytes =
-      std::max(CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak), workload.SetUpPeakBytes());
+  // Timing has both alive at once; memory is measured of one after the other.
+  const int64_t peaks = measure_time ? CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak)
+                                     : std::max(*planned.cost.bytes.peak, *base.bytes.peak);
+  const int64_t bytes = std::max(peaks, workload.SetUpPeakBytes());
 
   const double variant_seconds = workload.PredictSeconds(planned.cost);
   const double base_seconds = baseline->PredictSeconds(base);
@@ -195,9 +197,10 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
     planned.skip_reason = "this build runs on the CPU alone";
   }
   if (planned.skip_reason.empty() && limits.memory_bytes > 0 && bytes > limits.memory_bytes) {
-    planned.skip_reason = "predicted to need " + FormatBytes(bytes) + " with " +
-                          workload.baseline_words() + " beside it; the limit is " +
-                          FormatBytes(limits.memory_bytes);
+    planned.skip_reason =
+        "predicted to need " + FormatBytes(bytes) +
+        (measure_time ? " with " + workload.baseline_words() + " beside it" : "") +
+        "; the limit is " + FormatBytes(limits.memory_bytes);
   }
   if (planned.skip_reason.empty() && limits.time_ns > 0 &&
       planned.seconds > static_cast<double>(limits.time_ns) * 1e-9) {

@@ -38,7 +38,8 @@ std::string TransformerXlWorkload::SizeFlags() const {
                       " --target-len=" + std::to_string(network.target_len) +
                       " --source-len=" + std::to_string(network.memory_len) +
                       " --vocabulary=" + std::to_string(network.vocabulary);
-  if (network.is_dense()) return flags;
+  // A dense network keeps the layers beside which it was planned: they fit its sizes.
+  if (!network.up) return flags;
   return flags + " --shape=" + LayersName(network) + " --rank=" + std::to_string(rank_);
 }
 

@@ -43,6 +43,7 @@
 #include "benchmarks/result_table.h"
 #include "benchmarks/timing_pass.h"
 #include "benchmarks/usage_error.h"
+#include "kernels/cost/linear_cost.h"
 #include "kernels/cost/speed.h"
 #include "kernels/linear/auto.h"
 #include "kernels/problem.h"
@@ -74,6 +75,8 @@ constexpr int64_t kEmbeddingBatch = 32;
 // Rounds of passes end after this long, if the fewest were run.
 constexpr double kTimeLimitSeconds = 6;
 constexpr double kSlow = 8;
+// A variant with more than this many times the dense layers' FLOPs is left out.
+constexpr double kMostFlops = 32;
 constexpr int64_t kFewestRounds = 3;
 constexpr int64_t kElementBytes = 4;  // Of float32, in which all of this is computed.
 
@@ -261,6 +264,18 @@ double Difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
+NamedTensors ReadWeights(const Flags& flags) {
+  NamedTensors weights = ReadSafetensors(flags.weights);
+  const int64_t layers = LayersOf(weights);
+  for (const int64_t layer : flags.layers) {
+    if (layer >= layers) {
+      throw UsageError("--layers: the model has no layer " + std::to_string(layer) +
+                       "; they are 0 to " + std::to_string(layers - 1));
+    }
+  }
+  return weights;
+}
+
 struct Setting {
   Factorization factorization;
   std::optional<FactorOrder> order;  // None for the SVD.
@@ -296,7 +311,6 @@ double SpreadOf(const std::vector<double>& samples) {
 void TimeRounds(const std::vector<Side*>& sides, int64_t repetitions,
                 const std::function<void(const Side&)>& run) {
   using Clock = std::chrono::steady_clock;
-  for (const Side* side : sides) run(*side);
   const auto start = Clock::now();
   std::vector<Side*> running = sides;
   for (int64_t round = 0; round < 3 * repetitions && !Interrupted(); ++round) {
@@ -343,16 +357,16 @@ class Experiment {
   void MeasureDensePasses();
   void MeasurePasses(const TtFeedForward& layers, const Record& setting);
 
-  // What runs for the matrix of this shape in the batch's pass.
-  std::string AlgorithmOf(const std::string& variant, const TtShape& up) const;
+  // A layer's product in a pass over the batch.
+  LinearProblem BatchProblem(const TtShape& shape) const;
   void AppendQuality(const std::string& what, const TtFeedForward& layers, Record row);
   // A pass of the encoder under the meter, which has counted the encoder's weights: adds the bytes.
   at::Tensor MeasureBytes(const MiniLm& model, MemoryMeter* meter, int64_t feed_forward_bytes,
                           Record* row);
-  // Adds whether the pass's embeddings are the expected ones; only then is it timed.
+  // Adds whether the pass's embeddings are the expected ones; a side is timed only then.
   void CheckPass(const at::Tensor& embeddings, const at::Tensor& expected, Record* row);
-  // Times the sides against the first, the dense encoder, and appends their rows but for the first
-  // `context` ones.
+  // Times the sides that have a model and are right against the first, which is dense, and appends
+  // all rows but the first `context` ones.
   void TimeAndAppend(std::vector<Side> sides, size_t context);
 
   // Of the whole encoder: the ranks asked for, up to the full one, and those of the shares.
@@ -383,7 +397,7 @@ class Experiment {
 
 Experiment::Experiment(const Flags& flags)
     : flags_(flags),
-      weights_(ReadSafetensors(flags.weights)),
+      weights_(ReadWeights(flags)),
       matrices_(FeedForwardMatrices(weights_)),
       sentences_(ReadSentences(flags.sentences, flags.sentence_count)),
       batch_(sentences_.First(std::min(flags.batch, flags.sentence_count))),
@@ -404,12 +418,6 @@ Experiment::Experiment(const Flags& flags)
                           "feed_forward_bytes", "ratio_to_dense", "weight_bytes", "peak_bytes",
                           "peak_ratio_to_dense", "time_ns", "time_min_ns", "time_spread", "rounds",
                           "time_ratio_to_dense", "mean_cosine", "max_difference"})) {
-  for (const int64_t layer : flags_.layers) {
-    if (layer >= LayersOf(weights_)) {
-      throw UsageError("--layers: the model has no layer " + std::to_string(layer) +
-                       "; they are 0 to " + std::to_string(LayersOf(weights_) - 1));
-    }
-  }
   settings_.push_back({Factorization::Svd(hidden_, inner_), std::nullopt});
   for (const int64_t cores : flags_.cores) {
     for (const FactorOrder order : flags_.orders) {
@@ -454,8 +462,7 @@ void Experiment::Calibrate(const Peaks& peaks) {
       const int64_t rank = setting.factorization.RankWithin(share);
       for (const FeedForward which : kFeedForwards) {
         if (rank == 0 || Interrupted()) continue;
-        const LinearProblem layer{setting.factorization.Shape(which, rank), batch_.ids.numel(),
-                                  Phase::kInference, DType::kFloat32, flags_.threads};
+        const LinearProblem layer = BatchProblem(setting.factorization.Shape(which, rank));
         if (MeasuredSpeeds().Knows(layer)) continue;
         for (const SpeedSample& sample : CalibrateLayer(layer, options)) {
           MeasuredSpeeds().Add(sample);
@@ -594,8 +601,8 @@ void Experiment::MeasureDensePasses() {
   for (const char* variant : kDenseVariants) {
     Side side;
     side.row = {{"variant", variant}, {"method", "dense"}};
-    side.row["algorithm"] =
-        AlgorithmOf(variant, settings_[0].factorization.Shape(FeedForward::kUp, 1));
+    side.row["algorithm"] = FindLinearVariant(variant)->Algorithm(
+        BatchProblem(settings_[0].factorization.Shape(FeedForward::kUp, 1)));
     MemoryMeter meter;
     side.model = std::make_shared<MiniLm>(weights_, DenseFeedForward(variant));
     const at::Tensor embeddings = MeasureBytes(
@@ -617,26 +624,35 @@ void Experiment::MeasurePasses(const TtFeedForward& layers, const Record& settin
     Side side;
     side.row = setting;
     side.row["variant"] = variant;
-    side.row["algorithm"] = AlgorithmOf(variant, up);
-    MemoryMeter meter;
-    side.model = std::make_shared<MiniLm>(weights_, layers.Computed(variant));
-    const at::Tensor embeddings =
-        MeasureBytes(*side.model, &meter, layers.Parameters() * kElementBytes, &side.row);
-    CheckPass(embeddings, expected, &side.row);
+    const LinearProblem problem = BatchProblem(up);
+    side.row["algorithm"] = FindLinearVariant(variant)->Algorithm(problem);
+    const double flops = Ratio(PredictLinearCost(*FindLinearVariant(variant), problem).flops,
+                               2 * problem.batch * hidden_ * inner_);
+    if (flops > kMostFlops) {
+      side.row["status"] = "skipped";
+      side.row["reason"] = "it takes " + Number(std::round(flops)) +
+                           " times the dense matrix's FLOPs; at most " + Number(kMostFlops) +
+                           " are run";
+    } else {
+      MemoryMeter meter;
+      side.model = std::make_shared<MiniLm>(weights_, layers.Computed(variant));
+      const at::Tensor embeddings =
+          MeasureBytes(*side.model, &meter, layers.Parameters() * kElementBytes, &side.row);
+      CheckPass(embeddings, expected, &side.row);
+    }
     sides.push_back(std::move(side));
   }
   TimeAndAppend(std::move(sides), /*context=*/1);
 }
 
-std::string Experiment::AlgorithmOf(const std::string& variant, const TtShape& up) const {
-  return FindLinearVariant(variant)->Algorithm(
-      {up, batch_.ids.numel(), Phase::kInference, DType::kFloat32, flags_.threads});
+LinearProblem Experiment::BatchProblem(const TtShape& shape) const {
+  return {shape, batch_.ids.numel(), Phase::kInference, DType::kFloat32, flags_.threads};
 }
 
 void Experiment::TimeAndAppend(std::vector<Side> sides, size_t context) {
   std::vector<Side*> timed;
   for (Side& side : sides) {
-    if (side.row["status"] != "wrong") timed.push_back(&side);
+    if (side.model && side.row["status"] != "wrong") timed.push_back(&side);
   }
   TimeRounds(timed, flags_.repetitions,
              [&](const Side& side) { side.model->Embed(batch_.ids, batch_.lengths); });
@@ -671,6 +687,7 @@ std::vector<int64_t> Experiment::RanksOf(const Factorization& factorization) con
 int Main(int argc, char** argv) {
   const Machine machine = ReadMachine();
   const Flags flags = ParseFlags(argc, argv, machine.cores);
+  Experiment experiment(flags);
   const Peaks peaks = MeasurePeaks(machine, {flags.threads});
   nlohmann::ordered_json info = DescribeRun(machine, peaks);
   const char* command = std::getenv("TTBENCH_COMMAND");
@@ -682,7 +699,6 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "warning: %s\n", warning.get<std::string>().c_str());
   }
   const auto start = std::chrono::steady_clock::now();
-  Experiment experiment(flags);
   auto write_info = [&] { WriteFile(flags.out + "/run.json", info.dump(2) + "\n"); };
   write_info();
   const bool good = experiment.Run(peaks);

@@ -88,6 +88,8 @@ def main(argv):
         return _CANNOT_WRITE
     typed = [a for a in argv if not a.startswith("--weights=")]
     code = _measure(flags, shlex.join(["bazel", "run", "//experiments:real_weights", "--", *typed]))
+    if code == _USAGE and not any(directory.iterdir()):
+        directory.rmdir()
     if code not in (0, 1):
         return code
     try:

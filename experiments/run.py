@@ -1,7 +1,8 @@
 """Runs an experiment: the sweep with the experiment's preset, then tables, plots and report.
 
-Some experiments are measured by another program than the sweep. Flags are the program's (--help); --preset takes a name of the experiment's presets or a
-file. The exit code is the program's; the last line printed is the results directory.
+Some experiments are measured by another program than the sweep. Flags are the program's (--help);
+--preset takes a name of the experiment's presets or a file. The exit code is the program's; the last
+line printed is the results directory.
 """
 
 import importlib
@@ -12,15 +13,13 @@ import signal
 import subprocess
 import sys
 
-from plotting import attention, crossover, results
+from plotting import results
 
 _HERE = pathlib.Path(__file__).parent
 _PROGRAMS = _HERE.parent / "benchmarks"
 _INVENTORY = _PROGRAMS / "inventory"
 _PRESETS = _HERE / "presets"
 _USAGE = 2
-# What draws an experiment's results; the rest as `crossover`.
-_DRAW = {"attention": attention.draw_all}
 
 
 def _preset(experiment, value):
@@ -37,11 +36,11 @@ def _preset_names(experiment):
 
 
 # What the BUILD file says of an experiment.
-_DECLARED = ("--experiment", "--check", "--program")
+_DECLARED = ("--experiment", "--check", "--program", "--drawn-as")
 
 
 def _split(arguments):
-    """Takes --experiment, --check, --program and --preset out of the arguments."""
+    """Takes what is declared, and --preset, out of the arguments."""
     taken, rest = {}, []
     arguments = list(arguments)
     while arguments:
@@ -80,8 +79,8 @@ def main(argv):
     program = taken.get("--program", "sweep")
     if {"--help", "-h"} & set(arguments):
         print(f"//experiments:{experiment}: measures, then draws tables, plots and report; by default "
-              f"--preset=default\nof {_preset_names(experiment)}. The flags are those of //benchmarks:{program}:",
-              flush=True)
+              f"--preset=default\nof {_preset_names(experiment)}. The flags are those of "
+              f"//benchmarks:{program}:", flush=True)
     resumes = any(a.partition("=")[0] == "--resume" for a in arguments)
     if not resumes:
         name = taken.get("--preset", "default")
@@ -107,10 +106,8 @@ def main(argv):
     try:
         if _INVENTORY.exists():
             subprocess.run([_INVENTORY, directory], check=True)
-        if program == "sweep":
-            paths = _DRAW.get(experiment, crossover.draw_all)(directory)
-        else:
-            paths = importlib.import_module("plotting." + experiment).draw_all(directory)
+        module = importlib.import_module("plotting." + taken.get("--drawn-as", experiment))
+        paths = module.draw_all(directory)
         if "--check" in taken:
             check = importlib.import_module("plotting." + taken["--check"])
             checked, words = check.check(directory)
