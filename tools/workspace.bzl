@@ -36,6 +36,12 @@ def ttbench_dependencies():
 
     cuda_toolkit(name = "cuda")
 
+    # 330 MB, fetched only with --config=cuda.
+    python_env(
+        name = "cuda_wheels",
+        requirements = ["@ttbench//:requirements_cuda.txt"],
+    )
+
     # 1797 images of handwritten digits.
     wheel_file(
         name = "digits",
