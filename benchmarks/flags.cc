@@ -27,6 +27,8 @@ struct FlagSpec {
 
 constexpr const char* kAxes =
     "What to run (lists a,b,c; ranges 2:32:x2, 1:9:+2; variants take globs)";
+// Few need them: one line of the help names all.
+constexpr const char* kOnCuda = "On CUDA devices (docs/gpu.md):";
 constexpr const char* kAttention = "What to run: a decoder's attention instead of layers";
 constexpr const char* kChoosing = "Which of these cells";
 constexpr const char* kMeasuring = "How to measure";
@@ -46,7 +48,10 @@ constexpr std::array kFlags = {
     FlagSpec{"phase", "inference,train", kAxes, "inference, train, step-sgd, step-adam"},
     FlagSpec{"dtype", "float32", kAxes, "float32, float64, bfloat16"},
     FlagSpec{"threads", "", kAxes, "threads (default: all cores)"},
-    FlagSpec{"device", "cpu", kAxes, "cpu or cuda"},
+    FlagSpec{"device", "cpu", kAxes, "cpu, cuda"},
+    FlagSpec{"tf32", "off", kOnCuda, "off,on"},
+    FlagSpec{"cublas-workspace", "default", kOnCuda, "default,8MiB"},
+    FlagSpec{"flush-cache", nullptr, kOnCuda, "before every run"},
     FlagSpec{"source-len", "52", kAttention, "states of the source"},
     FlagSpec{"target-len", "52", kAttention, "decoder steps"},
     FlagSpec{"hidden", "600", kAttention, "hidden size"},
@@ -83,6 +88,15 @@ std::string Help() {
       if (flag.default_value && *flag.default_value) text << " [" << flag.default_value << "]";
       text << "\n";
     }
+    if (group != kAxes) continue;
+    text << kOnCuda;
+    const char* separator = " --";
+    for (const FlagSpec& flag : kFlags) {
+      if (flag.group != kOnCuda) continue;
+      text << separator << flag.name << " " << flag.help;
+      separator = "; --";
+    }
+    text << "\n";
   }
   text << "Statuses, exit codes and files: docs/measuring.md\n";
   return text.str();
@@ -115,7 +129,8 @@ void RequireValues(const std::vector<std::string>& arguments) {
 bool IsOfAGrid(const std::string& name) {
   return name == "crossovers" || name == "measure" || name == "min-time" || name == "repetitions" ||
          std::any_of(kFlags.begin(), kFlags.end(), [&](const FlagSpec& flag) {
-           return flag.name == name && (flag.group == kAxes || flag.group == kAttention);
+           return flag.name == name &&
+                  (flag.group == kAxes || flag.group == kOnCuda || flag.group == kAttention);
          });
 }
 
@@ -265,8 +280,34 @@ void AtMost(const std::string& flag, int64_t value, int64_t most) {
   }
 }
 
+// Every combination of what is chosen for CUDA devices, beside the CPU.
+std::vector<DeviceSettings> ReadDevices(const FlagReader& flags) {
+  std::vector<DeviceSettings> devices;
+  bool any_cuda = false;
+  for (const Device device : ParseEnumAxis("--device", flags.Text("device"), kDevices)) {
+    if (device == Device::kCpu) {
+      devices.push_back({});
+      continue;
+    }
+    any_cuda = true;
+    std::istringstream sizes(flags.Text("cublas-workspace"));
+    for (std::string size; std::getline(sizes, size, ',');) {
+      const int64_t bytes = size == "default" ? 0 : ParseBytes("--cublas-workspace", size);
+      if (bytes % 1024 != 0)
+        throw UsageError("--cublas-workspace: " + size + " is not a whole number of KiB");
+      for (const std::string& tf32 : ParseNameAxis("--tf32", flags.Text("tf32"), {"off", "on"}))
+        devices.push_back({device, tf32 == "on", bytes});
+    }
+  }
+  for (const char* name : {"tf32", "cublas-workspace", "flush-cache"}) {
+    if (flags.Given(name) && !any_cuda)
+      throw UsageError(std::string("--") + name + ": it is for --device=cuda");
+  }
+  return devices;
+}
+
 // The variants asked for, sorted into families. Globs stand for variants of the families whose
-// sizes are given; a name stands for itself.
+// sizes are given that run on one of the grid's devices; a name stands for itself.
 void ReadVariants(const FlagReader& flags, Grid* grid) {
   const bool linear_sizes = flags.Given("d") || flags.Given("shape");
   const bool attention_sizes = flags.Given("source-len") || flags.Given("target-len") ||
@@ -277,9 +318,15 @@ void ReadVariants(const FlagReader& flags, Grid* grid) {
   auto add = [&](const std::string& name, bool has_sizes) {
     if (has_sizes || items.find("," + name + ",") != std::string::npos) known.push_back(name);
   };
+  auto runs = [&](const auto& variant) {
+    return std::any_of(
+        grid->devices.begin(), grid->devices.end(),
+        [&](const DeviceSettings& settings) { return variant->RunsOn(settings.device); });
+  };
   for (const auto& variant : LinearVariants())
-    add(variant->name(), linear_sizes || !attention_sizes);
-  for (const auto& variant : AttentionVariants()) add(variant->name(), attention_sizes);
+    add(variant->name(), (linear_sizes || !attention_sizes) && runs(variant));
+  for (const auto& variant : AttentionVariants())
+    add(variant->name(), attention_sizes && runs(variant));
   for (const std::string& name : ParseNameAxis("--variant", text, known)) {
     (FindLinearVariant(name) ? grid->variants : grid->attention_variants).push_back(name);
   }
@@ -296,6 +343,7 @@ void ReadVariants(const FlagReader& flags, Grid* grid) {
 
 Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   Grid grid;
+  grid.devices = ReadDevices(flags);
   ReadVariants(flags, &grid);
   grid.cores = flags.Ints("cores", 2);
   grid.source_lens = flags.Ints("source-len");
@@ -342,7 +390,7 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
                        "' is of the attention family, which has no dense layer to pass");
     }
   }
-  grid.device = ParseOne("--device", flags.Text("device"), {"cpu", "cuda"});
+  grid.timing.flush_cache = flags.Switch("flush-cache");
   // Every shape at every rank must make a layer before anything runs.
   auto require_layers = [&](const std::string& flag, const Grid& part) {
     try {

@@ -17,6 +17,9 @@ namespace {
 
 // For predicted times only: what a core moves when a buffer is written and read again.
 constexpr double kPlanningBytesPerSecond = 4e9;
+// Likewise of a CUDA device: less than any that is supported does, and what its set-up takes in the
+// process of each cell.
+constexpr double kPlanningCudaFlops = 2e12, kPlanningCudaStartSeconds = 3;
 
 bool IsPlainSize(const std::string& text) {
   return !text.empty() &&
@@ -41,17 +44,18 @@ void AddLinearCells(const Grid& grid, std::vector<std::string>* notes, const Add
     }
   }
   for (size_t s = 0; s < by_rank.front().size(); ++s)
-    for (DType dtype : grid.dtypes)
-      for (int64_t threads : grid.threads)
-        for (int64_t batch : grid.batches)
-          for (Phase phase : grid.phases)
-            for (size_t r = 0; r < grid.ranks.size(); ++r)
-              for (const std::string& name : variants) {
-                // Dense variants do not depend on the rank: they run with the first.
-                if (FindLinearVariant(name)->is_dense() && r > 0) continue;
-                add(LinearCell(name, {by_rank[r][s], batch, phase, dtype, threads}, grid.ranks[r],
-                               grid.device));
-              }
+    for (const DeviceSettings& device : grid.devices)
+      for (DType dtype : grid.dtypes)
+        for (int64_t threads : grid.threads)
+          for (int64_t batch : grid.batches)
+            for (Phase phase : grid.phases)
+              for (size_t r = 0; r < grid.ranks.size(); ++r)
+                for (const std::string& name : variants) {
+                  // Dense variants do not depend on the rank: they run with the first.
+                  if (FindLinearVariant(name)->is_dense() && r > 0) continue;
+                  add(LinearCell(name, {by_rank[r][s], batch, phase, dtype, threads}, grid.ranks[r],
+                                 device));
+                }
 }
 
 // The same for the attention cells. Variants of one oracle stay together, so that it is evaluated
@@ -68,15 +72,16 @@ void AddAttentionCells(const Grid& grid, const Add& add) {
     for (int64_t hidden : grid.hiddens)
       for (int64_t source_len : grid.source_lens)
         for (int64_t target_len : grid.target_lens)
-          for (DType dtype : grid.dtypes)
-            for (int64_t threads : grid.threads)
-              for (int64_t batch : grid.batches)
-                for (Phase phase : grid.phases)
-                  for (const std::string& name : variants)
-                    add(AttentionCell(
-                        name,
-                        {source_len, target_len, hidden, layers, batch, phase, dtype, threads},
-                        grid.device));
+          for (const DeviceSettings& device : grid.devices)
+            for (DType dtype : grid.dtypes)
+              for (int64_t threads : grid.threads)
+                for (int64_t batch : grid.batches)
+                  for (Phase phase : grid.phases)
+                    for (const std::string& name : variants)
+                      add(AttentionCell(
+                          name,
+                          {source_len, target_len, hidden, layers, batch, phase, dtype, threads},
+                          device));
 }
 
 }  // namespace
@@ -113,10 +118,15 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   const int64_t bytes =
       std::max(CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak), workload.SetUpPeakBytes());
 
-  const double variant_seconds = workload.PredictSeconds(planned.cost);
-  const double base_seconds = baseline->PredictSeconds(base);
+  const bool on_cuda = cell.device.is_cuda();
+  auto predict = [&](const Workload& of, const CellCost& cost) {
+    return on_cuda ? static_cast<double>(cost.flops) / kPlanningCudaFlops : of.PredictSeconds(cost);
+  };
+  const double variant_seconds = predict(workload, planned.cost);
+  const double base_seconds = predict(*baseline, base);
   planned.seconds =
       variant_seconds + base_seconds + workload.SetUpTrafficBytes() / kPlanningBytesPerSecond;
+  if (on_cuda) planned.seconds += kPlanningCudaStartSeconds;
   if (measure_time) {
     // After a run of each untimed, rounds are begun until their time is up; the phase's run is
     // never cut short.
@@ -127,13 +137,12 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
     planned.seconds += std::min(kRounds * round, kTimeLimitFactor * least + round);
   }
 
-  if (cell.device != "cpu") {
-    planned.skip_reason = "this build runs on the CPU alone";
-  }
-  if (planned.skip_reason.empty() && limits.memory_bytes > 0 && bytes > limits.memory_bytes) {
+  if (on_cuda) planned.skip_reason = limits.why_no_cuda;
+  const int64_t most_bytes = on_cuda ? limits.cuda_memory_bytes : limits.memory_bytes;
+  if (planned.skip_reason.empty() && most_bytes > 0 && bytes > most_bytes) {
     planned.skip_reason = "predicted to need " + FormatBytes(bytes) + " with " +
                           workload.baseline_words() + " beside it; the limit is " +
-                          FormatBytes(limits.memory_bytes);
+                          FormatBytes(most_bytes);
   }
   if (planned.skip_reason.empty() && limits.time_ns > 0 &&
       planned.seconds > static_cast<double>(limits.time_ns) * 1e-9) {

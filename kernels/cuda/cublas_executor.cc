@@ -169,10 +169,6 @@ struct CublasExecutor::State {
   }
 };
 
-int64_t RecommendedWorkspaceBytes(int compute_capability_major) {
-  return int64_t{compute_capability_major >= 9 ? 32 : 4} << 20;
-}
-
 CublasExecutor::CublasExecutor() : state_(std::make_unique<State>()) {
   Require(cublasCreate(&state_->cublas), "cublasCreate");
   Require(cublasLtCreate(&state_->lt), "cublasLtCreate");

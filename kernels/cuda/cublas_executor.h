@@ -28,10 +28,6 @@ struct CublasOptions {
   int64_t workspace_bytes = 0;
 };
 
-// NVIDIA's advice: 32 MiB from compute capability 9.0 on, 4 MiB before (cuBLAS library guide,
-// cublasSetWorkspace).
-int64_t RecommendedWorkspaceBytes(int compute_capability_major);
-
 // Bound to the device that is current when it is made. Not for several threads at once.
 class CublasExecutor {
  public:

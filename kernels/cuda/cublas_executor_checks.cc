@@ -12,6 +12,7 @@
 
 #include "benchmarks/inputs.h"
 #include "kernels/cuda/cublas_executor.h"
+#include "kernels/cuda/cuda_settings.h"
 #include "kernels/cuda/gemm_plan.h"
 #include "kernels/oracle.h"
 #include "kernels/problem.h"
@@ -214,23 +215,13 @@ std::vector<Layer> Layers() {
   return layers;
 }
 
-// As Tolerance() for bfloat16: two roundoffs of 2^-11 a contraction.
-double ToleranceOf(const LinearProblem& problem, bool tf32) {
-  if (!tf32) return Tolerance(problem);
-  return 2 * static_cast<double>(std::max<int64_t>(problem.shape.cores(), 3) + 1) *
-         std::ldexp(1.0, -11);
-}
-
 class CublasPlanTest : public testing::Test {
  protected:
   void SetUp() override {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0)
       GTEST_SKIP() << "no CUDA device";
-    cudaDeviceProp properties{};
-    Check(cudaGetDeviceProperties(&properties, 0));
-    workspace_bytes_ = RecommendedWorkspaceBytes(properties.major);
-    workspace_ = std::make_unique<Block>(workspace_bytes_);
+    workspace_ = std::make_unique<Block>(kDefaultCublasWorkspaceBytes);
     executor_ = std::make_unique<CublasExecutor>();
     Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
@@ -239,7 +230,7 @@ class CublasPlanTest : public testing::Test {
   }
 
   CublasOptions Options(bool tf32, bool lt) const {
-    return {tf32, lt, workspace_->data(), workspace_bytes_};
+    return {tf32, lt, workspace_->data(), kDefaultCublasWorkspaceBytes};
   }
   void Run(const GemmPlan& plan, const OnDevice& tensors, const CublasOptions& options) {
     executor_->Run(plan, plan.forward, tensors.Forward(), options, stream_);
@@ -248,7 +239,6 @@ class CublasPlanTest : public testing::Test {
   }
 
   std::unique_ptr<Block> workspace_;
-  int64_t workspace_bytes_ = 0;
   std::unique_ptr<CublasExecutor> executor_;
   cudaStream_t stream_ = nullptr;
 };
@@ -259,7 +249,7 @@ TEST_F(CublasPlanTest, IsTheOracle) {
       for (const bool tf32 : {false, true}) {
         if (tf32 && dtype != DType::kFloat32) continue;
         const double tolerance =
-            ToleranceOf({layer.shape, layer.batch, Phase::kTrain, dtype}, tf32);
+            Tolerance({layer.shape, layer.batch, Phase::kTrain, dtype, 1, Device::kCuda, tf32});
         for (const PlanFor purpose : {PlanFor::kInference, PlanFor::kTraining}) {
           for (const GemmPlan& plan : {PlanSequential(layer.shape, layer.batch, dtype, purpose),
                                        PlanMerged(layer.shape, layer.batch, dtype, purpose)}) {
