@@ -46,7 +46,7 @@ std::optional<double> TimedSeconds(const LinearVariant& variant, const LinearPro
 
 Line LineOf(const LinearVariant& variant, const LinearProblem& problem) {
   Line line{&variant, std::nullopt, TimedSeconds(variant, problem)};
-  if (variant.WhyUnsupported(problem).empty() && variant.WhyPeaksUnmodelled(problem).empty()) {
+  if (variant.WhySkipped(problem).empty() && variant.WhyPeaksUnmodelled(problem).empty()) {
     line.peak_bytes = PredictLinearCost(variant, problem).bytes.peak;
   }
   return line;
@@ -151,7 +151,7 @@ std::string Advise(const LinearProblem& layer, const std::vector<Phase>& phases,
     for (const std::string& name : names) {
       if (name == kAutoVariant) continue;
       const LinearVariant& variant = *FindLinearVariant(name);
-      const std::string why = variant.WhyUnsupported(problem);
+      const std::string why = variant.WhySkipped(problem);
       if (why.empty()) {
         variants.push_back(&variant);
       } else {

@@ -99,6 +99,10 @@ AttentionRun::AttentionRun(const AttentionVariant& variant, const AttentionProbl
     Fill(UniformValues(seed, StreamOfInitial(i), 1), 0, inputs.initial[i].numel(),
          inputs.initial[i]);
   }
+  const at::Device device = TorchDevice(problem.device);
+  inputs.context = inputs.context.to(device);
+  for (auto* tensors : {&inputs.parameters, &inputs.steps, &inputs.initial})
+    for (at::Tensor& tensor : *tensors) tensor = tensor.to(device);
   parameters_ = inputs.parameters;
   inputs_ = {inputs.context};
   inputs_.insert(inputs_.end(), inputs.steps.begin(), inputs.steps.end());
@@ -120,13 +124,14 @@ PhaseRun::Tensors AttentionRun::MakeDy(const Reference* reference) const {
     dy.push_back(at::empty(apart
                                ? cost::Sizes{problem_.batch, problem_.hidden}
                                : cost::Sizes{problem_.batch, problem_.target_len, problem_.hidden},
-                           inputs_[0].options()));
+                           inputs_[0].scalar_type()));
     if (reference) dy.back().zero_();
   }
   FillSteps(UniformValues(seed_, kStreamDy, 1), LayoutOf(problem_, problem_.hidden),
             reference ? dynamic_cast<const AttentionReference&>(*reference).rows
                       : AllRows(problem_.batch),
             dy);
+  for (at::Tensor& part : dy) part = part.to(inputs_[0].device());
   return dy;
 }
 

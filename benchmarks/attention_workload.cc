@@ -13,7 +13,7 @@ std::string AttentionWorkload::SizeFlags() const {
 }
 
 Setting AttentionWorkload::setting() const {
-  return {problem_.batch, problem_.phase, problem_.dtype, problem_.threads};
+  return {problem_.batch, problem_.phase, problem_.dtype, problem_.threads, problem_.device};
 }
 
 std::string AttentionWorkload::reference_key() const {
@@ -61,8 +61,11 @@ std::unique_ptr<PhaseRun> AttentionWorkload::MakeRun(uint64_t seed, bool) const 
 }
 
 Cell AttentionCell(const std::string& variant, const AttentionProblem& problem,
-                   const std::string& device) {
-  return {std::make_shared<AttentionWorkload>(*FindAttentionVariant(variant), problem), device};
+                   const DeviceSettings& device) {
+  AttentionProblem on_device = problem;
+  on_device.device = device.device;
+  on_device.tf32 = device.tf32;
+  return {std::make_shared<AttentionWorkload>(*FindAttentionVariant(variant), on_device), device};
 }
 
 }  // namespace ttbench

@@ -27,7 +27,7 @@ class AttentionWorkload : public Workload {
   std::string reference_key() const override;
   std::vector<std::pair<const char*, std::string>> SizeColumns() const override;
   std::string Algorithm() const override { return variant_.Algorithm(problem_); }
-  std::string WhyUnsupported() const override { return variant_.WhyUnsupported(problem_); }
+  std::string WhyUnsupported() const override { return variant_.WhySkipped(problem_); }
   double MaxError() const override { return Tolerance(problem_); }
   CellCost Predict() const override;
   double PredictSeconds(const CellCost& cost) const override;
@@ -43,8 +43,8 @@ class AttentionWorkload : public Workload {
   AttentionProblem problem_;
 };
 
-// A cell of a registered variant.
+// A cell of a registered variant, on this device whatever the problem says.
 Cell AttentionCell(const std::string& variant, const AttentionProblem& problem,
-                   const std::string& device = "cpu");
+                   const DeviceSettings& device = {});
 
 }  // namespace ttbench

@@ -79,7 +79,7 @@ std::vector<SpeedSample> TimeLayer(LinearProblem problem, const CalibrationOptio
     std::vector<std::pair<const LinearVariant*, double>> times;
     for (const LinearVariant* variant : options.variants(problem)) {
       if ((only && variant != only) || hopeless.count(variant)) continue;
-      if (!variant->WhyUnsupported(problem).empty()) continue;
+      if (!variant->WhySkipped(problem).empty()) continue;
       const LinearCost cost = PredictLinearCost(*variant, problem);
       if (options.memory_bytes > 0 && *cost.bytes.peak > options.memory_bytes) continue;
       const double least_seconds =

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/child_process.h"
+#include "benchmarks/cuda_device.h"
 #include "benchmarks/linear_workload.h"
 #include "benchmarks/memory_meter.h"
 #include "kernels/cost/cell_cost.h"
@@ -43,7 +44,8 @@ void VisitFigures(Figures& f, const Visit& visit) {
 std::string Serialize(const CellOutcome& outcome) {
   json j = {{"status", static_cast<int>(outcome.status)},
             {"reason", outcome.reason},
-            {"details", outcome.details}};
+            {"details", outcome.details},
+            {"device", outcome.device}};
   ToJson(&j, "baseline_peak", outcome.baseline_peak_bytes);
   ToJson(&j, "error", outcome.max_relative_error);
   if (outcome.memory) {
@@ -51,6 +53,7 @@ std::string Serialize(const CellOutcome& outcome) {
     VisitFigures(outcome.memory->bytes,
                  [&](const char* key, const auto& field) { ToJson(&memory, key, field); });
     memory["rss"] = outcome.memory->rss_peak_bytes;
+    ToJson(&memory, "reserved", outcome.memory->reserved_peak_bytes);
   }
   if (outcome.timing) {
     const Timing& t = *outcome.timing;
@@ -71,6 +74,7 @@ CellOutcome Deserialize(const std::string& text) {
   outcome.status = static_cast<Status>(j.at("status").get<int>());
   outcome.reason = j.at("reason");
   outcome.details = j.at("details");
+  outcome.device = j.at("device").get<NamedFigures>();
   FromJson(j, "baseline_peak", &outcome.baseline_peak_bytes);
   FromJson(j, "error", &outcome.max_relative_error);
   if (j.contains("memory")) {
@@ -79,6 +83,7 @@ CellOutcome Deserialize(const std::string& text) {
     VisitFigures(outcome.memory->bytes,
                  [&](const char* key, auto& field) { FromJson(memory, key, &field); });
     outcome.memory->rss_peak_bytes = memory.at("rss");
+    FromJson(memory, "reserved", &outcome.memory->reserved_peak_bytes);
   }
   if (j.contains("timing")) {
     const json& timing = j["timing"];
@@ -107,10 +112,11 @@ std::string Short(double value) {
   return text;
 }
 
-// LibTorch's allocator reports what malloc refuses as an ordinary error.
+// LibTorch's allocators report what malloc or the driver refuses as an ordinary error.
 bool SaysOutOfMemory(const std::string& what) {
   return what.find("not enough memory") != std::string::npos ||
-         what.find("can't allocate memory") != std::string::npos;
+         what.find("can't allocate memory") != std::string::npos ||
+         what.find("CUDA out of memory") != std::string::npos;
 }
 
 // A LibTorch error up to where its stack trace begins.
@@ -127,6 +133,8 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const Referenc
   const Workload& workload = *cell.workload;
   const std::shared_ptr<const Workload> baseline = with_baseline ? workload.Baseline() : nullptr;
   at::set_num_threads(static_cast<int>(workload.setting().threads));
+  const bool on_cuda = cell.device.is_cuda();
+  if (on_cuda) SetUpDevice(cell.device, options.memory_budget_bytes);
 
   CellOutcome outcome;
   // The check needs one run of the phase, and so does the memory pass: it is the same run.
@@ -154,14 +162,17 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const Referenc
     const std::string unmodelled = workload.WhyPeaksUnmodelled();
     const CellCost model = workload.Predict();
     const std::string difference = CompareWithModel(memory, model, unmodelled.empty());
-    if (!difference.empty()) {
+    // Models are of the CPU's libraries: what LibTorch allocates on a device is reported beside
+    // them.
+    if (!difference.empty() && !on_cuda) {
       outcome.status = Status::kWrong;
       outcome.reason = difference;
       outcome.details = ShowBesideModel(memory, model);
     }
+    outcome.device = memory.device;
     outcome.memory = std::move(memory);
-    if (!difference.empty()) return outcome;
-    outcome.reason = unmodelled;
+    if (outcome.status == Status::kWrong) return outcome;
+    outcome.reason = on_cuda && !difference.empty() ? difference : unmodelled;
     if (baseline) {
       outcome.baseline_peak_bytes = options.baseline_peak_bytes
                                         ? options.baseline_peak_bytes
@@ -170,6 +181,10 @@ CellOutcome Measure(const Cell& cell, const CellOptions& options, const Referenc
   }
   if (options.measure_time && reference) {
     outcome.timing = TimeWorkload(workload, baseline.get(), options.seed, options.timing);
+    if (on_cuda) {
+      const NamedFigures conditions = ReadConditions();
+      outcome.device.insert(outcome.device.end(), conditions.begin(), conditions.end());
+    }
   }
   return outcome;
 }

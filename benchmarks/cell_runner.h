@@ -43,6 +43,8 @@ struct CellOutcome {
   std::optional<int64_t> baseline_peak_bytes;
   std::optional<Timing> timing;
   std::optional<double> max_relative_error;
+  // Of a CUDA device: columns of device.csv.
+  NamedFigures device;
 };
 
 // Runs the linear baseline once, on one thread and without autograd, so that what LibTorch and the

@@ -10,24 +10,32 @@
 #include <type_traits>
 
 #include "benchmarks/inputs.h"
+#include "kernels/problem.h"
 
 namespace ttbench {
 
-// Calls use(pointer to the elements of a contiguous tensor).
+// The device as LibTorch names it.
+inline at::Device TorchDevice(Device device) {
+  return device == Device::kCuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+}
+
+// Calls use(pointer to the elements of a contiguous tensor). Elements on a device are copied for
+// it, so that what use() writes is lost: inputs are made on the CPU, and then moved.
 template <typename Use>
 void WithData(const at::Tensor& tensor, const Use& use) {
   TORCH_CHECK(tensor.is_contiguous(), "a result is not contiguous");
-  switch (tensor.scalar_type()) {
+  const at::Tensor host = tensor.is_cpu() ? tensor : tensor.detach().cpu();
+  switch (host.scalar_type()) {
     case at::kFloat:
-      return use(tensor.mutable_data_ptr<float>());
+      return use(host.mutable_data_ptr<float>());
     case at::kDouble:
-      return use(tensor.mutable_data_ptr<double>());
+      return use(host.mutable_data_ptr<double>());
     default:
-      return use(tensor.mutable_data_ptr<at::BFloat16>());
+      return use(host.mutable_data_ptr<at::BFloat16>());
   }
 }
 
-// Elements [first, first + count) of the tensor from the same elements of the values.
+// Elements [first, first + count) of the tensor, on the CPU, from the same elements of the values.
 inline void Fill(const UniformValues& values, int64_t first, int64_t count,
                  const at::Tensor& tensor) {
   WithData(tensor, [&](auto* data) {

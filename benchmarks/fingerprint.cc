@@ -81,6 +81,25 @@ Peaks MeasurePeaks(const Machine& machine, const std::set<int64_t>& threads) {
   return {found.at(0), found.at(1)};
 }
 
+GpuProbe ProbeGpuInChild() {
+  const ChildResult child = RunInChild(
+      [] {
+        const GpuProbe probe = ProbeGpu();
+        return ordered_json::array({probe.why_not, probe.free_bytes, probe.description}).dump();
+      },
+      std::chrono::minutes(1));
+  GpuProbe probe;
+  if (child.end == ChildResult::End::kExited && child.exit_code == 0) {
+    const ordered_json found = ordered_json::parse(child.output);
+    return {found.at(0), found.at(1), found.at(2)};
+  }
+  probe.why_not =
+      "the CUDA device cannot be used: asking for it " +
+      (child.end == ChildResult::End::kSignalled ? "was ended by " + SignalName(child.signal)
+                                                 : std::string("did not end well"));
+  return probe;
+}
+
 ordered_json DescribeRun(const Machine& machine, const Peaks& peaks) {
   ordered_json info;
   info["machine"] = MachineJson(machine);

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "benchmarks/cuda_device.h"
 #include "benchmarks/machine.h"
 #include "kernels/problem.h"
 
@@ -27,6 +28,10 @@ struct Peaks {
 // For each of these numbers of threads. Measured in a child process, so that the caller may still
 // fork; empty if that fails.
 Peaks MeasurePeaks(const Machine& machine, const std::set<int64_t>& threads);
+
+// ProbeGpu() in a child process, so that the caller may still fork children that use the device.
+// Where the driver ends the child or takes over a minute, that is why there is no device.
+GpuProbe ProbeGpuInChild();
 
 // Machine, compiler, LibTorch, GEMM library, git revision, peaks and warnings.
 nlohmann::ordered_json DescribeRun(const Machine& machine, const Peaks& peaks);

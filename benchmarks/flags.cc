@@ -28,6 +28,7 @@ struct FlagSpec {
 
 constexpr const char* kAxes =
     "What to run (lists a,b,c; ranges 2:32:x2, 1:9:+2; variants take globs)";
+constexpr const char* kOnCuda = "";  // Told in a word each by --device.
 constexpr const char* kAttention = "What to run: a decoder's attention, or a network, instead";
 constexpr const char* kNetwork = "";  // Told in a word each by --network.
 constexpr const char* kChoosing = "Which of these cells";
@@ -48,7 +49,11 @@ constexpr std::array kFlags = {
     FlagSpec{"phase", "inference,train", kAxes, "inference, train, step-sgd, step-adam"},
     FlagSpec{"dtype", "float32", kAxes, "float32, float64, bfloat16"},
     FlagSpec{"threads", "", kAxes, "threads (default: all cores)"},
-    FlagSpec{"device", "cpu", kAxes, "cpu or cuda"},
+    FlagSpec{"device", "cpu", kAxes,
+             "cpu, cuda; also --tf32 --cublas-workspace --flush-cache (docs)"},
+    FlagSpec{"tf32", "off", kOnCuda, ""},
+    FlagSpec{"cublas-workspace", "default", kOnCuda, ""},
+    FlagSpec{"flush-cache", nullptr, kOnCuda, ""},
     FlagSpec{"source-len", "52", kAttention, "states of the source"},
     FlagSpec{"target-len", "52", kAttention, "decoder steps"},
     FlagSpec{"hidden", "600", kAttention, "hidden size"},
@@ -123,8 +128,8 @@ bool IsOfAGrid(const std::string& name) {
   return name == "crossovers" || name == "measure" || name == "min-time" || name == "repetitions" ||
          name == "memory-budget" ||
          std::any_of(kFlags.begin(), kFlags.end(), [&](const FlagSpec& flag) {
-           return flag.name == name &&
-                  (flag.group == kAxes || flag.group == kAttention || flag.group == kNetwork);
+           return flag.name == name && (flag.group == kAxes || flag.group == kOnCuda ||
+                                        flag.group == kAttention || flag.group == kNetwork);
          });
 }
 
@@ -278,8 +283,34 @@ void AtMost(const std::string& flag, int64_t value, int64_t most) {
   }
 }
 
+// Every combination of what is chosen for CUDA devices, beside the CPU.
+std::vector<DeviceSettings> ReadDevices(const FlagReader& flags) {
+  std::vector<DeviceSettings> devices;
+  bool any_cuda = false;
+  for (const Device device : ParseEnumAxis("--device", flags.Text("device"), kDevices)) {
+    if (device == Device::kCpu) {
+      devices.push_back({});
+      continue;
+    }
+    any_cuda = true;
+    std::istringstream sizes(flags.Text("cublas-workspace"));
+    for (std::string size; std::getline(sizes, size, ',');) {
+      const int64_t bytes = size == "default" ? 0 : ParseBytes("--cublas-workspace", size);
+      if (bytes % 1024 != 0)
+        throw UsageError("--cublas-workspace: " + size + " is not a whole number of KiB");
+      for (const std::string& tf32 : ParseNameAxis("--tf32", flags.Text("tf32"), {"off", "on"}))
+        devices.push_back({device, tf32 == "on", bytes});
+    }
+  }
+  for (const char* name : {"tf32", "cublas-workspace", "flush-cache"}) {
+    if (flags.Given(name) && !any_cuda)
+      throw UsageError(std::string("--") + name + ": it is for --device=cuda");
+  }
+  return devices;
+}
+
 // The variants asked for, sorted into families. Globs stand for variants of the families whose
-// sizes are given; a name stands for itself.
+// sizes are given that run on one of the grid's devices; a name stands for itself.
 void ReadVariants(const FlagReader& flags, Grid* grid) {
   const bool linear_sizes = flags.Given("d") || flags.Given("shape");
   const bool attention_sizes = flags.Given("source-len") || flags.Given("target-len") ||
@@ -290,9 +321,15 @@ void ReadVariants(const FlagReader& flags, Grid* grid) {
   auto add = [&](const std::string& name, bool has_sizes) {
     if (has_sizes || items.find("," + name + ",") != std::string::npos) known.push_back(name);
   };
+  auto runs = [&](const auto& variant) {
+    return std::any_of(
+        grid->devices.begin(), grid->devices.end(),
+        [&](const DeviceSettings& settings) { return variant->RunsOn(settings.device); });
+  };
   for (const auto& variant : LinearVariants())
-    add(variant->name(), linear_sizes || !attention_sizes);
-  for (const auto& variant : AttentionVariants()) add(variant->name(), attention_sizes);
+    add(variant->name(), (linear_sizes || !attention_sizes) && runs(variant));
+  for (const auto& variant : AttentionVariants())
+    add(variant->name(), attention_sizes && runs(variant));
   for (const std::string& name : ParseNameAxis("--variant", text, known)) {
     (FindLinearVariant(name) ? grid->variants : grid->attention_variants).push_back(name);
   }
@@ -322,6 +359,7 @@ Grid ReadGrid(const FlagReader& given, int64_t default_threads) {
   if (is_network) ParseOne("--network", given.Text("network"), {kTransformerXlFamily});
   const FlagReader flags = is_network ? WithNetworkDefaults(given) : given;
   Grid grid;
+  grid.devices = ReadDevices(flags);
   if (is_network) {
     if (flags.Given("d")) throw UsageError("--d: a Transformer-XL's layers are given by --shape");
     grid.network_variants =
@@ -387,7 +425,7 @@ Grid ReadGrid(const FlagReader& given, int64_t default_threads) {
     }
     if (is_network) throw UsageError("--crossovers are those of single layers");
   }
-  grid.device = ParseOne("--device", flags.Text("device"), {"cpu", "cuda"});
+  grid.timing.flush_cache = flags.Switch("flush-cache");
   // Every shape at every rank must make a layer before anything runs.
   auto require_layers = [&](const std::string& flag, const Grid& part) {
     try {

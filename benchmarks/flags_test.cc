@@ -64,7 +64,9 @@ TEST(ParseSweepFlagsTest, Defaults) {
   ASSERT_EQ(flags.grids.size(), 1u);
   const Grid& grid = flags.grids[0];
   Names all;
-  for (const auto& variant : LinearVariants()) all.push_back(variant->name());
+  for (const auto& variant : LinearVariants()) {
+    if (variant->RunsOn(Device::kCpu)) all.push_back(variant->name());
+  }
   EXPECT_EQ(grid.variants, all);
   EXPECT_EQ(grid.d, Ints{4});
   EXPECT_EQ(grid.shapes, Names{});
@@ -72,7 +74,8 @@ TEST(ParseSweepFlagsTest, Defaults) {
   EXPECT_EQ(grid.factor_order, FactorOrder::kAscending);
   EXPECT_EQ(grid.dtypes, std::vector{DType::kFloat32});
   EXPECT_EQ(grid.threads, Ints{kCores});
-  EXPECT_EQ(grid.device, "cpu");
+  ASSERT_EQ(grid.devices.size(), 1u);
+  EXPECT_EQ(grid.devices[0].Label(), "cpu");
   EXPECT_TRUE(grid.measure_memory);
   EXPECT_TRUE(grid.measure_time);
   EXPECT_EQ(grid.memory_budget_bytes, 0);
@@ -179,6 +182,37 @@ TEST(ParseSweepFlagsTest, TheLastOfAFlagCounts) {
   EXPECT_EQ(Parse({"--d=4", "--rank=2", "--d=8", "--rank", "3"}).grids[0].ranks, Ints{3});
 }
 
+TEST(ParseSweepFlagsTest, Devices) {
+  const auto labels = [](const std::vector<std::string>& flags) {
+    Names names;
+    const SweepFlags parsed = Parse(flags);
+    for (const DeviceSettings& device : parsed.grids[0].devices)
+      names.push_back(device.Label() + " " + device.Flags());
+    return names;
+  };
+  EXPECT_EQ(labels({"--d=4", "--device=cpu,cuda"}),
+            (Names{"cpu --device=cpu", "cuda --device=cuda"}));
+  EXPECT_EQ(labels({"--d=4", "--device=cuda", "--tf32=off,on", "--cublas-workspace=default,8MiB"}),
+            (Names{"cuda --device=cuda", "cuda-tf32 --device=cuda --tf32=on",
+                   "cuda-ws8192KiB --device=cuda --cublas-workspace=8192KiB",
+                   "cuda-tf32-ws8192KiB --device=cuda --tf32=on --cublas-workspace=8192KiB"}));
+  EXPECT_TRUE(Parse({"--d=4", "--device=cuda", "--flush-cache"}).grids[0].timing.flush_cache);
+  // Globs stand for variants that run there; a name stands for itself.
+  const Names on_cuda = Parse({"--d=4", "--device=cuda"}).grids[0].variants;
+  EXPECT_EQ(std::count(on_cuda.begin(), on_cuda.end(), "cublas-sequential"), 1);
+  EXPECT_EQ(std::count(on_cuda.begin(), on_cuda.end(), "fused"), 0);
+  EXPECT_EQ(Parse({"--d=4", "--variant=cublas-dense"}).grids[0].variants, Names{"cublas-dense"});
+}
+
+TEST(ParseSweepFlagsTest, RefusesChoicesOfNoDevice) {
+  for (const char* flag : {"--tf32=on", "--cublas-workspace=8MiB", "--flush-cache"}) {
+    EXPECT_THROW(Parse({"--d=4", flag}), UsageError) << flag;
+  }
+  EXPECT_THROW(Parse({"--d=4", "--device=cuda", "--cublas-workspace=1000B"}), UsageError);
+  EXPECT_THROW(Parse({"--d=4", "--device=cuda", "--tf32=yes"}), UsageError);
+  EXPECT_THROW(Parse({"--d=4", "--device=gpu"}), UsageError);
+}
+
 TEST(ParseSweepFlagsTest, ANetworkHasThePublishedSizesUnlessGiven) {
   const Grid grid = Parse({"--network=transformer-xl", "--variant=dense,fused", "--rank=4",
                            "--shape=41x5x2:10x14x15+15x14x10:2x5x41"})
@@ -216,10 +250,12 @@ TEST(ParseSweepFlagsTest, HelpNamesEveryFlag) {
   std::string help;
   EXPECT_FALSE(ParseSweepFlags({"--help"}, kCores, &help).has_value());
   for (const char* name :
-       {"variant",  "d",           "cores",        "rank",          "batch",  "shape",
-        "phase",    "dtype",       "threads",      "device",        "seed",   "measure",
-        "min-time", "repetitions", "cell-timeout", "memory-budget", "filter", "preset",
-        "out",      "resume",      "shard",        "list",          "quiet"}) {
+       {"variant",       "d",       "cores",    "rank",        "batch",
+        "shape",         "phase",   "dtype",    "threads",     "device",
+        "seed",          "measure", "min-time", "repetitions", "cell-timeout",
+        "memory-budget", "filter",  "preset",   "out",         "resume",
+        "shard",         "list",    "quiet",    "tf32",        "cublas-workspace",
+        "flush-cache"}) {
     EXPECT_NE(help.find(std::string("--") + name + " "), std::string::npos) << name;
   }
 }
@@ -341,7 +377,7 @@ std::string Describe(const SweepFlags& flags) {
     add_all(grid.crossover_phases);
     add_all(grid.dtypes);
     add_all(grid.threads);
-    add(grid.device);
+    for (const DeviceSettings& device : grid.devices) add(device.Label());
     add_all(Ints{grid.measure_memory, grid.measure_time, grid.timing.min_time_ns,
                  grid.timing.repetitions, grid.memory_budget_bytes});
     text += "\n";

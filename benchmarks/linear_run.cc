@@ -76,6 +76,7 @@ LinearRun::LinearRun(const LinearVariant& variant, const LinearProblem& problem,
   }
   inputs_ = {at::empty({problem.batch, problem.shape.in_features()}, dtype)};
   Fill(UniformValues(seed, kStreamX, 1), 0, x().numel(), x());
+  MoveTo(TorchDevice(problem.device));
   Prepare(problem.phase);
 }
 
@@ -87,15 +88,16 @@ PhaseRun::Tensors LinearRun::Forward() {
 PhaseRun::Tensors LinearRun::MakeDy(const Reference* reference) const {
   const int64_t width = problem_.shape.out_features();
   const UniformValues values(seed_, kStreamDy, 1);
+  const at::ScalarType type = x().scalar_type();
   if (!reference) {
-    at::Tensor dy = at::empty({problem_.batch, width}, x().options());
+    at::Tensor dy = at::empty({problem_.batch, width}, type);
     Fill(values, 0, dy.numel(), dy);
-    return {dy};
+    return {dy.to(x().device())};
   }
-  at::Tensor dy = at::zeros({problem_.batch, width}, x().options());
+  at::Tensor dy = at::zeros({problem_.batch, width}, type);
   for (int64_t row : dynamic_cast<const LinearReference&>(*reference).rows)
     Fill(values, row * width, width, dy);
-  return {dy};
+  return {dy.to(x().device())};
 }
 
 void LinearRun::Backward(const Tensors& y, const Tensors& dy) { torch::autograd::backward(y, dy); }

@@ -17,7 +17,7 @@ std::string LinearWorkload::SizeFlags() const {
 }
 
 Setting LinearWorkload::setting() const {
-  return {problem_.batch, problem_.phase, problem_.dtype, problem_.threads};
+  return {problem_.batch, problem_.phase, problem_.dtype, problem_.threads, problem_.device};
 }
 
 std::string LinearWorkload::reference_key() const {
@@ -80,8 +80,12 @@ std::unique_ptr<PhaseRun> LinearWorkload::MakeRun(uint64_t seed, bool checked) c
 }
 
 Cell LinearCell(const std::string& variant, const LinearProblem& problem, int64_t rank,
-                const std::string& device) {
-  return {std::make_shared<LinearWorkload>(*FindLinearVariant(variant), problem, rank), device};
+                const DeviceSettings& device) {
+  LinearProblem on_device = problem;
+  on_device.device = device.device;
+  on_device.tf32 = device.tf32;
+  return {std::make_shared<LinearWorkload>(*FindLinearVariant(variant), std::move(on_device), rank),
+          device};
 }
 
 const LinearWorkload& LinearOf(const Cell& cell) {

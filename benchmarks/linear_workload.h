@@ -27,7 +27,7 @@ class LinearWorkload : public Workload {
   std::string reference_key() const override;
   std::vector<std::pair<const char*, std::string>> SizeColumns() const override;
   std::string Algorithm() const override { return variant_.Algorithm(problem_); }
-  std::string WhyUnsupported() const override { return variant_.WhyUnsupported(problem_); }
+  std::string WhyUnsupported() const override { return variant_.WhySkipped(problem_); }
   std::string WhyPeaksUnmodelled() const override { return variant_.WhyPeaksUnmodelled(problem_); }
   double MaxError() const override { return Tolerance(problem_); }
   std::vector<LinearProblem> LinearLayers() const override { return {problem_}; }
@@ -51,9 +51,9 @@ class LinearWorkload : public Workload {
   int64_t rank_;
 };
 
-// A cell of a registered variant.
+// A cell of a registered variant, on this device whatever the problem says.
 Cell LinearCell(const std::string& variant, const LinearProblem& problem, int64_t rank,
-                const std::string& device = "cpu");
+                const DeviceSettings& device = {});
 // The workload of a cell of this family.
 const LinearWorkload& LinearOf(const Cell& cell);
 

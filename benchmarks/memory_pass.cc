@@ -67,32 +67,38 @@ MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t bu
   const Phase phase = workload.setting().phase;
   MeasuredMemory measured;
   MemoryMeter meter;
+  std::optional<DeviceMeter> device;
+  if (workload.setting().device == Device::kCuda) device.emplace();
+  auto live_bytes = [&] { return device ? device->live_bytes() : meter.live_bytes(); };
+  auto peak_bytes = [&] { return device ? device->peak_bytes() : meter.peak_bytes(); };
+  auto reset_peak = [&] { device ? device->ResetPeak() : meter.ResetPeak(); };
   const std::unique_ptr<PhaseRun> run = workload.MakeRun(seed, /*checked=*/reference != nullptr);
-  meter.SetBudget(budget_bytes);
+  if (!device) meter.SetBudget(budget_bytes);
   const int64_t weight_bytes = StorageBytes(run->parameters());
   const int64_t base_bytes = weight_bytes + StorageBytes(run->inputs());
   measured.bytes.weight = weight_bytes;
   const bool has_step = phase == Phase::kStepSgd || phase == Phase::kStepAdam;
 
-  auto end_stage = [&](std::optional<int64_t>* stage_peak) {
-    *stage_peak = meter.peak_bytes() - base_bytes;
-    measured.bytes.peak = std::max(measured.bytes.peak.value_or(0), meter.peak_bytes());
-    meter.ResetPeak();
+  auto end_stage = [&](const char* stage, std::optional<int64_t>* stage_peak) {
+    if (device) device->EndStage(stage);
+    *stage_peak = peak_bytes() - base_bytes;
+    measured.bytes.peak = std::max(measured.bytes.peak.value_or(0), peak_bytes());
+    reset_peak();
   };
   ResultError error;
   auto iterate = [&] {
     measured.bytes.peak.reset();
-    meter.ResetPeak();
-    const int64_t state_bytes = meter.live_bytes() - base_bytes;
+    device ? device->BeginIteration() : meter.ResetPeak();
+    const int64_t state_bytes = live_bytes() - base_bytes;
     PhaseRun::Tensors y = run->Forward();
-    end_stage(&measured.bytes.forward_peak);
+    end_stage("forward", &measured.bytes.forward_peak);
     run->CheckResult(y);
     if (reference) error.Raise(run->ErrorOf(y, *reference));
     if (phase != Phase::kInference) {
-      measured.bytes.held = meter.live_bytes() - weight_bytes - state_bytes - StorageBytes(y);
+      measured.bytes.held = live_bytes() - weight_bytes - state_bytes - StorageBytes(y);
       PhaseRun::Tensors dy = run->MakeDy(reference);
       run->Backward(y, dy);
-      end_stage(&measured.bytes.backward_peak);
+      end_stage("backward", &measured.bytes.backward_peak);
       // Where y is wrong, gradients are too.
       if (reference && error.relative <= workload.MaxError())
         error.Raise(run->ErrorOfGradients(*reference));
@@ -100,21 +106,27 @@ MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t bu
       dy.clear();
       run->ClearInputGradients();
       if (has_step) {
-        meter.ResetPeak();
+        reset_peak();
         run->Step();
-        end_stage(&measured.bytes.step_peak);
+        end_stage("step", &measured.bytes.step_peak);
       }
       run->ClearGradients();
     }
     y.clear();
     run->ReleaseBuffers();
   };
-  if (has_step) iterate();
+  if (has_step || device) iterate();
   ResetResidentPeak();
-  meter.StartRecording();
-  iterate();
-  measured.events = meter.StopRecording();
-  measured.leaks = meter.LiveOfRecording();
+  if (device) {
+    iterate();
+    measured.reserved_peak_bytes = device->reserved_peak_bytes();
+    measured.device = device->Figures();
+  } else {
+    meter.StartRecording();
+    iterate();
+    measured.events = meter.StopRecording();
+    measured.leaks = meter.LiveOfRecording();
+  }
   measured.max_relative_error = error.relative;
   measured.max_error_of = error.of;
   measured.rss_peak_bytes = std::max<int64_t>(ResidentPeakBytes() - resident_before, 0);
@@ -147,7 +159,7 @@ std::string CompareWithModel(const MeasuredMemory& measured, const CellCost& mod
   if (differences.empty()) return "";
   const Sequences events(measured, model);
   std::string text = "measured bytes are not the model's:" + differences;
-  if (events.parting < events.size()) {
+  if (!events.measured.empty() && events.parting < events.size()) {
     text +=
         " they part at allocation event " + std::to_string(events.parting + 1) + ": measured " +
         (events.parting < events.measured.size() ? Show(events.measured[events.parting]) : "none") +

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "benchmarks/cuda_device.h"
 #include "benchmarks/memory_meter.h"
 #include "benchmarks/workload.h"
 #include "kernels/cost/cell_cost.h"
@@ -22,12 +24,19 @@ struct MeasuredMemory {
   std::string max_error_of;  // The tensor that has it.
   // Allocations and releases of the measured iteration, in order, and what of it outlives it.
   std::vector<MemoryMeter::Event> events, leaks;
+  // Of a CUDA device: what its allocator held of the driver at most; and columns of device.csv.
+  std::optional<int64_t> reserved_peak_bytes;
+  NamedFigures device;
 };
 
 // Runs one iteration of the phase under a MemoryMeter; in phases with an optimizer the second one,
 // since the first makes the optimizer's state. Throws OutOfBudget if the phase, set-up apart,
 // passes the budget (budget_bytes = 0: none), BrokenContract, and whatever the variant throws. The
 // gradient of y is zero outside the reference's rows, if given.
+//
+// On a CUDA device the bytes are its allocator's, of the second iteration in every phase: the first
+// sets up what libraries keep (cuBLAS's workspaces, which count from then on as the optimizer's
+// state does). The budget is then SetUpDevice()'s, and no events are recorded.
 MeasuredMemory MeasureMemory(const Workload& workload, uint64_t seed, int64_t budget_bytes,
                              const Reference* reference = nullptr);
 

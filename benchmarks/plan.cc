@@ -18,6 +18,9 @@ namespace {
 
 // For predicted times only: what a core moves when a buffer is written and read again.
 constexpr double kPlanningBytesPerSecond = 4e9;
+// Likewise of a CUDA device: less than any that is supported does, and what its set-up takes in the
+// process of each cell.
+constexpr double kPlanningCudaFlops = 2e12, kPlanningCudaStartSeconds = 3;
 
 bool IsPlainSize(const std::string& text) {
   return !text.empty() &&
@@ -42,17 +45,18 @@ void AddLinearCells(const Grid& grid, std::vector<std::string>* notes, const Add
     }
   }
   for (size_t s = 0; s < by_rank.front().size(); ++s)
-    for (DType dtype : grid.dtypes)
-      for (int64_t threads : grid.threads)
-        for (int64_t batch : grid.batches)
-          for (Phase phase : grid.phases)
-            for (size_t r = 0; r < grid.ranks.size(); ++r)
-              for (const std::string& name : variants) {
-                // Dense variants do not depend on the rank: they run with the first.
-                if (FindLinearVariant(name)->is_dense() && r > 0) continue;
-                add(LinearCell(name, {by_rank[r][s], batch, phase, dtype, threads}, grid.ranks[r],
-                               grid.device));
-              }
+    for (const DeviceSettings& device : grid.devices)
+      for (DType dtype : grid.dtypes)
+        for (int64_t threads : grid.threads)
+          for (int64_t batch : grid.batches)
+            for (Phase phase : grid.phases)
+              for (size_t r = 0; r < grid.ranks.size(); ++r)
+                for (const std::string& name : variants) {
+                  // Dense variants do not depend on the rank: they run with the first.
+                  if (FindLinearVariant(name)->is_dense() && r > 0) continue;
+                  add(LinearCell(name, {by_rank[r][s], batch, phase, dtype, threads}, grid.ranks[r],
+                                 device));
+                }
 }
 
 // The same for the attention cells. Variants of one oracle stay together, so that it is evaluated
@@ -69,31 +73,33 @@ void AddAttentionCells(const Grid& grid, const Add& add) {
     for (int64_t hidden : grid.hiddens)
       for (int64_t source_len : grid.source_lens)
         for (int64_t target_len : grid.target_lens)
-          for (DType dtype : grid.dtypes)
-            for (int64_t threads : grid.threads)
-              for (int64_t batch : grid.batches)
-                for (Phase phase : grid.phases)
-                  for (const std::string& name : variants)
-                    add(AttentionCell(
-                        name,
-                        {source_len, target_len, hidden, layers, batch, phase, dtype, threads},
-                        grid.device));
+          for (const DeviceSettings& device : grid.devices)
+            for (DType dtype : grid.dtypes)
+              for (int64_t threads : grid.threads)
+                for (int64_t batch : grid.batches)
+                  for (Phase phase : grid.phases)
+                    for (const std::string& name : variants)
+                      add(AttentionCell(
+                          name,
+                          {source_len, target_len, hidden, layers, batch, phase, dtype, threads},
+                          device));
 }
 
 // The same for the Transformer-XL cells. Dense networks run with the first shapes and rank alone.
 template <typename Add>
 void AddTransformerXlCells(const Grid& grid, const Add& add) {
   const std::vector<RankedNetwork> networks = NetworksOf(grid);
-  for (DType dtype : grid.dtypes)
-    for (int64_t threads : grid.threads)
-      for (int64_t batch : grid.batches)
-        for (Phase phase : grid.phases)
-          for (const RankedNetwork& ranked : networks)
-            for (const std::string& name : grid.network_variants) {
-              TransformerXlProblem problem{ranked.network, batch, phase, dtype, threads};
-              problem.network.feed_forward_variant = name;
-              add(TransformerXlCell(problem, ranked.rank, grid.device));
-            }
+  for (const DeviceSettings& device : grid.devices)
+    for (DType dtype : grid.dtypes)
+      for (int64_t threads : grid.threads)
+        for (int64_t batch : grid.batches)
+          for (Phase phase : grid.phases)
+            for (const RankedNetwork& ranked : networks)
+              for (const std::string& name : grid.network_variants) {
+                TransformerXlProblem problem{ranked.network, batch, phase, dtype, threads};
+                problem.network.feed_forward_variant = name;
+                add(TransformerXlCell(problem, ranked.rank, device));
+              }
 }
 
 }  // namespace
@@ -179,10 +185,15 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
                                      : std::max(*planned.cost.bytes.peak, *base.bytes.peak);
   int64_t bytes = std::max(peaks, workload.SetUpPeakBytes());
 
-  const double variant_seconds = workload.PredictSeconds(planned.cost);
-  const double base_seconds = baseline->PredictSeconds(base);
+  const bool on_cuda = cell.device.is_cuda();
+  auto predict = [&](const Workload& of, const CellCost& cost) {
+    return on_cuda ? static_cast<double>(cost.flops) / kPlanningCudaFlops : of.PredictSeconds(cost);
+  };
+  const double variant_seconds = predict(workload, planned.cost);
+  const double base_seconds = predict(*baseline, base);
   planned.seconds =
       variant_seconds + base_seconds + workload.SetUpTrafficBytes() / kPlanningBytesPerSecond;
+  if (on_cuda) planned.seconds += kPlanningCudaStartSeconds;
   if (measure_time) {
     // After a run of each untimed, rounds are begun until their time is up; the phase's run is
     // never cut short.
@@ -199,14 +210,17 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
     bytes = limits.budget_bytes;
   }
 
-  if (cell.device != "cpu") {
-    planned.skip_reason = "this build runs on the CPU alone";
+  if (on_cuda) {
+    // A family whose workloads know no device computes on the CPU, whatever the cell says.
+    planned.skip_reason =
+        workload.setting().device == Device::kCuda ? limits.why_no_cuda : WhyNotOn(Device::kCuda);
   }
-  if (planned.skip_reason.empty() && limits.memory_bytes > 0 && bytes > limits.memory_bytes) {
+  const int64_t most_bytes = on_cuda ? limits.cuda_memory_bytes : limits.memory_bytes;
+  if (planned.skip_reason.empty() && most_bytes > 0 && bytes > most_bytes) {
     planned.skip_reason =
         "predicted to need " + FormatBytes(bytes) +
         (measure_time ? " with " + workload.baseline_words() + " beside it" : "") +
-        "; the limit is " + FormatBytes(limits.memory_bytes);
+        "; the limit is " + FormatBytes(most_bytes);
   }
   if (planned.skip_reason.empty() && limits.time_ns > 0 &&
       planned.seconds > static_cast<double>(limits.time_ns) * 1e-9) {

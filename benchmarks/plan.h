@@ -32,7 +32,7 @@ struct Grid {
   std::vector<Phase> phases;
   std::vector<DType> dtypes;
   std::vector<int64_t> threads;
-  std::string device = "cpu";
+  std::vector<DeviceSettings> devices = {DeviceSettings()};
   std::vector<Phase> crossover_phases;  // In these the exact crossovers are searched for.
   bool measure_memory = true, measure_time = true;
   TimingOptions timing;
@@ -44,6 +44,9 @@ struct Limits {
   int64_t memory_bytes = 0;  // Cells predicted past it are skipped. 0: none.
   int64_t time_ns = 0;       // Likewise. 0: none.
   int64_t budget_bytes = 0;  // A cell that passes it ends there. 0: none.
+  // Of the CUDA device. Why cells on one are skipped; "" if they run.
+  std::string why_no_cuda;
+  int64_t cuda_memory_bytes = 0;  // As memory_bytes.
 };
 
 struct PlannedCell {

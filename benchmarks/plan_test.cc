@@ -154,8 +154,20 @@ TEST(MakePlanTest, SkipsWhatIsNotSupported) {
 
 TEST(MakePlanTest, SkipsOtherDevices) {
   Grid grid = GridOf({"sequential"}, {2}, {1}, {1});
-  grid.device = "cuda";
-  EXPECT_NE(Plan({grid})[0].skip_reason.find("CPU"), std::string::npos);
+  grid.devices = {{Device::kCuda}};
+  Limits limits;
+  limits.why_no_cuda = "built without CUDA";
+  EXPECT_EQ(Plan({grid}, "", limits)[0].skip_reason, "built without CUDA");
+  limits.why_no_cuda.clear();
+  EXPECT_EQ(Plan({grid}, "", limits)[0].skip_reason, "");
+  // The device's memory counts there, not the machine's.
+  limits.memory_bytes = 1;
+  EXPECT_EQ(Plan({grid}, "", limits)[0].skip_reason, "");
+  limits.cuda_memory_bytes = 1;
+  EXPECT_NE(Plan({grid}, "", limits)[0].skip_reason.find("predicted to need"), std::string::npos);
+  grid.devices = {{Device::kCpu}};
+  grid.variants = {"cublas-sequential"};
+  EXPECT_EQ(Plan({grid})[0].skip_reason, "runs on CUDA devices only");
 }
 
 // The dense layer is measured beside the cell: both must fit.

@@ -95,7 +95,7 @@ const std::vector<Column>& ResultColumns() {
       {"batch", "Rows of x: tokens; attention and Transformer-XL: sequences."},
       {"phase", "inference, train, step-sgd or step-adam."},
       {"dtype", "float32, float64 or bfloat16."},
-      {"device", "cpu or cuda."},
+      {"device", "cpu or cuda, and what is chosen for it: cuda-tf32-ws8192KiB (docs/gpu.md)."},
       {"threads", "Threads the cell ran with."},
       {"seed", "Seed of the inputs."},
       {"status", "ok, skipped, oom, timeout, crashed or wrong."},

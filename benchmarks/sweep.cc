@@ -17,6 +17,7 @@
 #include "benchmarks/calibration.h"
 #include "benchmarks/cell_runner.h"
 #include "benchmarks/crossover.h"
+#include "benchmarks/cuda_device.h"
 #include "benchmarks/fingerprint.h"
 #include "benchmarks/flags.h"
 #include "benchmarks/linear_workload.h"
@@ -49,6 +50,23 @@ std::vector<std::string> ColumnNames() {
   std::vector<std::string> names;
   for (const Column& column : ResultColumns()) names.push_back(column.name);
   return names;
+}
+
+// device.csv: a line for each cell that ran on a device.
+std::vector<std::string> DeviceFileColumns() {
+  std::vector<std::string> columns = {"schema", "cell"};
+  columns.insert(columns.end(), DeviceColumns().begin(), DeviceColumns().end());
+  return columns;
+}
+
+std::vector<std::string> DeviceFields(const Cell& cell, const NamedFigures& figures) {
+  std::vector<std::string> fields = {std::to_string(kSchemaVersion), cell.Name()};
+  for (const std::string& column : DeviceColumns()) {
+    const auto figure = std::find_if(figures.begin(), figures.end(),
+                                     [&](const auto& f) { return f.first == column; });
+    fields.push_back(figure == figures.end() ? "" : figure->second);
+  }
+  return fields;
 }
 
 // The rows of a result table of an earlier call; none if there is no such file. Throws UsageError.
@@ -87,7 +105,8 @@ std::string MeasuringFlags(const CellOptions& options) {
                       (options.measure_time ? "time" : "");
   if (options.measure_time) {
     flags += " --min-time=" + std::to_string(options.timing.min_time_ns) +
-             "ns --repetitions=" + std::to_string(options.timing.repetitions);
+             "ns --repetitions=" + std::to_string(options.timing.repetitions) +
+             (options.timing.flush_cache ? " --flush-cache" : "");
   }
   return flags;
 }
@@ -108,14 +127,14 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags, const std:
   row.Set("batch", setting.batch);
   row.Set("phase", Name(setting.phase));
   row.Set("dtype", Name(setting.dtype));
-  row.Set("device", cell.device);
+  row.Set("device", cell.device.Label());
   row.Set("threads", setting.threads);
   row.Set("seed", static_cast<int64_t>(flags.cell.seed));
   if (planned.cost.bytes.weight) {
     row.Set("parameters", *planned.cost.bytes.weight / ElementBytes(setting.dtype));
   }
-  row.Set("repro", "bazel run " + target + " -- " + cell.Flags() +
-                       MeasuringFlags(OptionsOf(planned, flags)) +
+  row.Set("repro", std::string("bazel run ") + (cell.device.is_cuda() ? "--config=cuda " : "") +
+                       target + " -- " + cell.Flags() + MeasuringFlags(OptionsOf(planned, flags)) +
                        " --seed=" + std::to_string(flags.cell.seed) +
                        (planned.memory_budget_bytes > 0
                             ? " --memory-budget=" + std::to_string(planned.memory_budget_bytes)
@@ -145,6 +164,8 @@ void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
     set("step_peak_bytes", measured.step_peak, model.step_peak, peaks_modelled);
     set("peak_bytes", measured.peak, model.peak, peaks_modelled);
     row->Set("rss_peak_bytes", outcome.memory->rss_peak_bytes);
+    if (outcome.memory->reserved_peak_bytes)
+      row->Set("reserved_bytes", *outcome.memory->reserved_peak_bytes);
     const std::optional<int64_t> base_peak =
         workload.is_baseline() ? measured.peak : outcome.baseline_peak_bytes;
     if (measured.peak && base_peak) {
@@ -164,7 +185,10 @@ void SetOutcome(const PlannedCell& planned, const CellOutcome& outcome,
     row->Set("stop_reason", timing.stop_reason);
     const double gflops = static_cast<double>(planned.cost.flops) / timing.median_ns;
     row->Set("gflops", gflops);
-    const auto peak = peak_gflops.find(PeakKey(setting.dtype, setting.threads));
+    // Rates of the CPU say nothing of a device.
+    const auto peak = setting.device == Device::kCpu
+                          ? peak_gflops.find(PeakKey(setting.dtype, setting.threads))
+                          : peak_gflops.end();
     if (peak != peak_gflops.end()) row->Set("fraction_of_peak", gflops / peak->second);
     if (workload.is_baseline()) {
       row->Set("time_ratio_to_dense", 1.0);
@@ -212,8 +236,11 @@ class Sweep {
   Limits CellLimits() const {
     const int64_t memory =
         flags_.memory_limit_bytes > 0 ? flags_.memory_limit_bytes : AvailableMemoryBytes() / 4 * 3;
-    return {memory, flags_.cell.timeout_ns / 2};  // Predictions are rough.
+    // Predictions are rough.
+    return {memory, flags_.cell.timeout_ns / 2, gpu_.why_not,
+            flags_.memory_limit_bytes > 0 ? memory : gpu_.free_bytes / 4 * 3};
   }
+  bool UsesCuda() const;
   void Plan();
   int PrintPlan() const;
   // Takes over the flags of the run that --resume names.
@@ -241,7 +268,9 @@ class Sweep {
   ordered_json info_;
   ordered_json begun_;  // With --resume, run.json as it was.
   Peaks peaks_;
-  std::unique_ptr<CsvAppender> results_;
+  GpuProbe gpu_;  // Asked for once cells are to run on one.
+  std::unique_ptr<CsvAppender> results_,
+      device_figures_;                       // The latter where cells run on a device.
   std::map<std::string, std::string> done_;  // Cell name -> status.
   struct GivenUp {
     int64_t batch;
@@ -255,8 +284,16 @@ class Sweep {
   std::unique_ptr<Reference> reference_;
 };
 
+bool Sweep::UsesCuda() const {
+  return std::any_of(flags_.grids.begin(), flags_.grids.end(), [](const Grid& grid) {
+    return std::any_of(grid.devices.begin(), grid.devices.end(),
+                       [](const DeviceSettings& device) { return device.is_cuda(); });
+  });
+}
+
 void Sweep::Plan() {
   plan_.clear();
+  if (UsesCuda() && gpu_.why_not.empty() && gpu_.description.is_null()) gpu_ = ProbeGpuInChild();
   const std::vector<PlannedCell> all = MakePlan(flags_.grids, flags_.filter, CellLimits(), &notes_);
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].cell.workload->family() == std::string("linear"))
@@ -407,6 +444,8 @@ void Sweep::RunCells() {
     Row row = DescribeCell(planned, flags_, target_);
     SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
     results_->Append(row.fields());
+    if (!outcome.device.empty())
+      device_figures_->Append(DeviceFields(planned.cell, outcome.device));
     done_[name] = Name(outcome.status);
     progress.Done(name, outcome.status == Status::kOk
                             ? Name(outcome.status)
@@ -460,7 +499,8 @@ void Sweep::FindCrossovers() {
   SweepFlags probe_flags = flags_;
   probe_flags.cell.memory_budget_bytes = 0;
   const Limits limits = CellLimits();
-  const Limits spot_check_limits{limits.memory_bytes, kSpotCheckNs};
+  Limits spot_check_limits = limits;
+  spot_check_limits.time_ns = kSpotCheckNs;
   auto measure = [&](const Cell& at_any, int64_t batch) -> std::optional<MemoryFigures> {
     const Cell cell = at_any.AtBatch(batch);
     const std::string name = cell.Name();
@@ -573,6 +613,11 @@ void Sweep::Resume() {
 int Sweep::Run(const std::string& command) {
   if (!flags_.resume.empty()) Resume();
   Plan();
+  if (!begun_.empty() && gpu_.description.is_object() &&
+      begun_.value(ordered_json::json_pointer("/gpu/name"), "") != gpu_.description.at("name")) {
+    throw UsageError("--resume: the run was begun without this GPU, " +
+                     gpu_.description.at("name").get<std::string>());
+  }
   for (const std::string& note : notes_) std::fprintf(stderr, "note: %s\n", note.c_str());
   if (plan_.empty()) {
     std::vector<std::string> all;
@@ -599,6 +644,10 @@ int Sweep::Run(const std::string& command) {
   for (const PlannedCell& planned : plan_) threads.insert(planned.cell.setting().threads);
   peaks_ = MeasurePeaks(machine_, threads);
   info_ = DescribeRun(machine_, peaks_);
+  if (UsesCuda()) {
+    info_["gpu"] = gpu_.description;
+    info_["cuda"] = gpu_.why_not.empty() ? gpu_.description["runtime"] : ordered_json(gpu_.why_not);
+  }
   info_["experiment"] = flags_.experiment;
   info_["command"] = command;
   info_["flags"] = flags_.grid_flags;
@@ -626,6 +675,10 @@ int Sweep::Run(const std::string& command) {
   // First, so that what there is of a run can always be gone on with.
   WriteRunInfo();
   results_ = std::make_unique<CsvAppender>(directory_ + "/results.csv", ColumnNames());
+  if (UsesCuda() && gpu_.why_not.empty()) {
+    device_figures_ =
+        std::make_unique<CsvAppender>(directory_ + "/device.csv", DeviceFileColumns());
+  }
 
   WarmUp();
   Calibrate();

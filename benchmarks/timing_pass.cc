@@ -8,7 +8,10 @@
 #include <cmath>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
+
+#include "benchmarks/cuda_device.h"
 
 namespace ttbench {
 namespace {
@@ -31,8 +34,9 @@ class SampleReporter : public benchmark::BenchmarkReporter {
 // One side of the comparison: a workload ready to run, and its repetitions so far.
 class Side {
  public:
-  Side(const Workload& workload, uint64_t seed)
-      : name_(workload.variant()), run_(workload.MakeRun(seed, /*checked=*/false)) {
+  // `timer`: of the device, or nullptr.
+  Side(const Workload& workload, uint64_t seed, DeviceTimer* timer)
+      : name_(workload.variant()), run_(workload.MakeRun(seed, /*checked=*/false)), timer_(timer) {
     if (workload.setting().phase != Phase::kInference) dy_ = run_->MakeDy(nullptr);
   }
 
@@ -42,6 +46,7 @@ class Side {
 
   // One repetition: the first finds how many iterations fill min_time_ns, the rest do as many.
   void Repeat(int64_t min_time_ns) {
+    if (timer_) return RepeatOnDevice(static_cast<double>(min_time_ns));
     std::exception_ptr failure;
     auto body = [&](benchmark::State& state) {
       for (auto _ : state) {
@@ -73,6 +78,24 @@ class Side {
   const std::vector<double>& samples() const { return samples_; }
 
  private:
+  void RepeatOnDevice(double min_time_ns) {
+    auto time = [&] { return timer_->Time(iterations_, [&] { Iterate(); }); };
+    if (iterations_ == 0) {
+      constexpr int64_t kMostIterations = 1'000'000;
+      for (iterations_ = 1; iterations_ < kMostIterations;) {
+        const double ns = time();
+        if (ns >= min_time_ns) break;
+        // As Google Benchmark: what should suffice and a bit more, at most ten times as many.
+        const double factor = std::min(10.0, 1.4 * min_time_ns / std::max(ns, 1.0));
+        iterations_ =
+            std::min(kMostIterations,
+                     std::max(iterations_ + 1,
+                              static_cast<int64_t>(factor * static_cast<double>(iterations_))));
+      }
+    }
+    samples_.push_back(time() / static_cast<double>(iterations_));
+  }
+
   void Iterate() {
     PhaseRun::Tensors y = run_->Forward();
     if (!dy_.empty()) {
@@ -86,6 +109,7 @@ class Side {
   std::string name_;
   std::unique_ptr<PhaseRun> run_;
   PhaseRun::Tensors dy_;
+  DeviceTimer* timer_;
   int64_t iterations_ = 0;
   std::vector<double> samples_;
 };
@@ -113,12 +137,15 @@ Timing TimeWorkload(const Workload& workload, const Workload* baseline, uint64_t
                     const TimingOptions& options) {
   using Clock = std::chrono::steady_clock;
   KeepFreedPages();
-  Side side(workload, seed);
+  std::optional<DeviceTimer> timer;
+  if (workload.setting().device == Device::kCuda) timer.emplace(options.flush_cache);
+  Side side(workload, seed, timer ? &*timer : nullptr);
   std::unique_ptr<Side> base;
-  if (baseline) base = std::make_unique<Side>(*baseline, seed);
+  if (baseline) base = std::make_unique<Side>(*baseline, seed, timer ? &*timer : nullptr);
 
   side.WarmUp();
   if (base) base->WarmUp();
+  if (timer) SynchronizeDevice();
   const auto start = Clock::now();
   const auto limit = std::chrono::nanoseconds(kTimeLimitFactor * options.min_time_ns);
   Timing timing;

@@ -13,6 +13,7 @@ namespace ttbench {
 struct TimingOptions {
   int64_t min_time_ns = 20'000'000;  // The least time of one repetition.
   int64_t repetitions = 5;           // The fewest, unless time runs out.
+  bool flush_cache = false;          // Of a CUDA device, before every run of the phase.
 };
 
 // Repetitions go on past the fewest, to three times as many, while their spread is above this.
@@ -43,7 +44,9 @@ double Quantile(std::vector<double> values, double q);
 // Times the workload and, if given, the baseline: a round is one repetition of each, and the order
 // changes from round to round. Set-up and a first run of each are outside the timed region;
 // gradients are allocated anew in every run of the phase, as in training, but after
-// KeepFreedPages(). Throws whatever the variant throws.
+// KeepFreedPages(). Throws whatever the variant throws. On a CUDA device time is between two events
+// on the stream, around all runs of a repetition, or around each where the cache is flushed between
+// them; the device has nothing else to do when the first is recorded.
 Timing TimeWorkload(const Workload& workload, const Workload* baseline, uint64_t seed,
                     const TimingOptions& options);
 

@@ -24,7 +24,7 @@ std::string OfEitherLayer(const TransformerXlProblem& problem, const Say& say) {
 std::vector<std::string> TransformerXlVariants() {
   std::vector<std::string> names{kBaselineVariant};
   for (const auto& variant : LinearVariants()) {
-    if (!variant->is_dense()) names.push_back(variant->name());
+    if (!variant->is_dense() && variant->RunsOn(Device::kCpu)) names.push_back(variant->name());
   }
   return names;
 }
@@ -81,7 +81,7 @@ std::string TransformerXlWorkload::Algorithm() const {
 std::string TransformerXlWorkload::WhyUnsupported() const {
   if (problem_.dtype == DType::kBFloat16) return "Transformer-XL runs in float32 and float64";
   return OfEitherLayer(problem_, [](const LinearVariant& variant, const LinearProblem& layer) {
-    return variant.WhyUnsupported(layer);
+    return variant.WhySkipped(layer);
   });
 }
 
@@ -135,7 +135,7 @@ std::unique_ptr<PhaseRun> TransformerXlWorkload::MakeRun(uint64_t seed, bool) co
 }
 
 Cell TransformerXlCell(const TransformerXlProblem& problem, int64_t rank,
-                       const std::string& device) {
+                       const DeviceSettings& device) {
   return {std::make_shared<TransformerXlWorkload>(problem, rank), device};
 }
 

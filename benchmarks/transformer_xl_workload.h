@@ -54,6 +54,6 @@ class TransformerXlWorkload : public Workload {
 };
 
 Cell TransformerXlCell(const TransformerXlProblem& problem, int64_t rank,
-                       const std::string& device = "cpu");
+                       const DeviceSettings& device = {});
 
 }  // namespace ttbench

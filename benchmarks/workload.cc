@@ -14,6 +14,11 @@ struct PhaseRun::Optimizer {
 PhaseRun::PhaseRun() = default;
 PhaseRun::~PhaseRun() = default;
 
+void PhaseRun::MoveTo(at::Device device) {
+  for (Tensors* tensors : {&inputs_, &parameters_})
+    for (at::Tensor& tensor : *tensors) tensor = tensor.to(device);
+}
+
 void PhaseRun::Prepare(Phase phase) {
   if (phase == Phase::kInference) return;
   for (at::Tensor& input : inputs_) input.requires_grad_();

@@ -23,6 +23,7 @@ struct Setting {
   Phase phase = Phase::kInference;
   DType dtype = DType::kFloat32;
   int64_t threads = 1;
+  Device device = Device::kCpu;
 };
 
 // What a cell's results must be, on a few rows of the very inputs that the cell runs on; the
@@ -85,6 +86,8 @@ class PhaseRun {
   const Tensors& parameters() const { return parameters_; }
 
  protected:
+  // Inputs and parameters, made on the CPU, go where the cell runs.
+  void MoveTo(at::Device device);
   // Once inputs and parameters are made: they ask for gradients, and the optimizer is set up.
   void Prepare(Phase phase);
 

@@ -31,6 +31,20 @@ const char* Name(Phase phase) {
   return "";
 }
 
+const char* Name(Device device) {
+  switch (device) {
+    case Device::kCpu:
+      return "cpu";
+    case Device::kCuda:
+      return "cuda";
+  }
+  return "";
+}
+
+const char* WhyNotOn(Device device) {
+  return device == Device::kCpu ? "runs on CUDA devices only" : "runs on the CPU only";
+}
+
 int64_t ElementBytes(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
@@ -64,14 +78,17 @@ double Tolerance(const TtShape& shape, DType dtype) {
 
 double Tolerance(const LinearProblem& problem) {
   const TtShape& shape = problem.shape;
-  const double tolerance = Tolerance(shape, problem.dtype);
+  const bool tf32 = problem.tf32 && problem.dtype == DType::kFloat32;
+  const double roundoff = tf32 ? kTf32Roundoff : UnitRoundoff(problem.dtype);
+  const double cores = static_cast<double>(std::max<int64_t>(shape.cores(), 3));
+  const double tolerance = tf32 ? 2 * (cores + 1) * roundoff : Tolerance(shape, problem.dtype);
   if (problem.phase == Phase::kInference) return tolerance;
   int64_t smallest = shape.n(0) * shape.m(0);
   for (int64_t k = 1; k < shape.cores(); ++k) {
     smallest = std::min(smallest, shape.n(k) * shape.m(k));
   }
   const double terms = static_cast<double>(shape.dense_parameters() / smallest);
-  return std::max(tolerance, 2 * UnitRoundoff(problem.dtype) * std::sqrt(terms));
+  return std::max(tolerance, 2 * roundoff * std::sqrt(terms));
 }
 
 }  // namespace ttbench

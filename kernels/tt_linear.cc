@@ -117,7 +117,7 @@ at::Tensor TtLinearImpl::forward(const at::Tensor& x) {
   }
   const int64_t rows = x.numel() / shape_.in_features();
   const Phase phase = at::GradMode::is_enabled() ? Phase::kTrain : Phase::kInference;
-  const std::string reason = variant_->WhyUnsupported(
+  const std::string reason = variant_->WhySkipped(
       {shape_, rows, phase, DTypeOf(core.scalar_type()), at::get_num_threads()});
   if (!reason.empty()) {
     throw std::invalid_argument("variant '" + variant_->name() +

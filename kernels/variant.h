@@ -26,8 +26,14 @@ class LinearVariant {
   // True if the parameters are one dense weight [M, N] instead of the cores; ranks then do not
   // matter.
   virtual bool is_dense() const { return false; }
-  // Why this variant cannot run the problem, as a reason for the result row; "" if it can.
+  // Whether it runs on such a device at all. What is made of LibTorch's operators runs on any.
+  virtual bool RunsOn(Device) const { return true; }
+  // Why this variant cannot run the problem, as a reason for the result row; "" if it can. Asked
+  // for problems only on devices that it runs on: WhySkipped() is what to ask.
   virtual std::string WhyUnsupported(const LinearProblem&) const { return ""; }
+  std::string WhySkipped(const LinearProblem& problem) const {
+    return RunsOn(problem.device) ? WhyUnsupported(problem) : WhyNotOn(problem.device);
+  }
 
   // Why the cost model gives no peaks for this problem; "" if it is exact. A product that LibTorch
   // hands to oneDNN takes scratch through the metered allocator, in amounts that depend on the CPU;

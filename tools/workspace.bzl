@@ -3,6 +3,7 @@
 load("//tools:cuda.bzl", "cuda_toolkit")
 load("//tools:debian_bazel.bzl", "debian_bazel")
 load("//tools:libtorch.bzl", "libtorch")
+load("//tools:libtorch_cuda.bzl", "libtorch_cuda")
 load("//tools:python_env.bzl", "python_env")
 load("//tools:system_file.bzl", "system_file")
 load("//tools:system_library.bzl", "system_library")
@@ -36,6 +37,18 @@ def ttbench_dependencies():
     )
 
     cuda_toolkit(name = "cuda")
+
+    # 330 MB, fetched only with --config=cuda.
+    python_env(
+        name = "cuda_wheels",
+        requirements = ["@ttbench//:requirements_cuda.txt"],
+    )
+
+    libtorch_cuda(
+        name = "libtorch_cuda",
+        python_env = "@python_env//:BUILD.bazel",
+        wheels = "@cuda_wheels//:BUILD.bazel",
+    )
 
     # 1797 images of handwritten digits.
     wheel_files(

@@ -19,7 +19,7 @@ CellCost PredictAttentionCost(const AttentionVariant& variant, const AttentionPr
     cell.inputs = {inputs.context};
     cell.inputs.insert(cell.inputs.end(), inputs.steps.begin(), inputs.steps.end());
     cell.inputs.insert(cell.inputs.end(), inputs.initial.begin(), inputs.initial.end());
-    if (!variant.WhyUnsupported(problem).empty()) {
+    if (!variant.WhySkipped(problem).empty()) {
       cell.forward = [] { return std::vector<cost::Tensor>(); };
       return cell;
     }

@@ -67,6 +67,12 @@ class AutogradPass : public AttentionPass<typename Ops::Tensor> {
   AttentionInputs<Tensor> inputs_;
 };
 
+// A program by a kernel of the CPU says so: static constexpr bool kOnCpuOnly = true.
+template <typename Program, typename = void>
+struct OnCpuOnly : std::false_type {};
+template <typename Program>
+struct OnCpuOnly<Program, std::enable_if_t<Program::kOnCpuOnly>> : std::true_type {};
+
 template <typename Program>
 class AutogradVariant : public AttentionVariant {
  public:
@@ -74,6 +80,9 @@ class AutogradVariant : public AttentionVariant {
   std::string name() const override { return program_.name(); }
   std::string Algorithm(const AttentionProblem& problem) const override {
     return program_.Algorithm(problem);
+  }
+  bool RunsOn(Device device) const override {
+    return device == Device::kCpu || !OnCpuOnly<Program>::value;
   }
   bool is_additive() const override { return Program::kIsAdditive; }
   bool takes_all_steps() const override { return program_.takes_all_steps(); }

@@ -383,8 +383,10 @@ class Emulated : public AttentionVariant {
   }
   std::unique_ptr<AttentionPass<at::Tensor>> NewPass(
       const AttentionProblem& problem, const AttentionInputs<at::Tensor>& inputs) const override {
-    return NewPassOf(RealLibrary(at::TensorOptions().dtype(inputs.context.scalar_type())), problem,
-                     inputs);
+    const at::Tensor& context = inputs.context;
+    return NewPassOf(
+        RealLibrary(at::TensorOptions().dtype(context.scalar_type()).device(context.device())),
+        problem, inputs);
   }
   std::unique_ptr<AttentionPass<cost::Tensor>> NewTracedPass(
       cost::Tape& tape, const AttentionProblem& problem,

@@ -133,6 +133,7 @@ struct FusedAdditive {
   bool batched;
 
   static constexpr bool kIsAdditive = true;
+  static constexpr bool kOnCpuOnly = true;
   std::string name() const { return batched ? "fused-additive-batched" : "fused-additive"; }
   std::string Algorithm(const AttentionProblem&) const {
     return std::string(batched ? "all steps at once" : "step by step") +

@@ -13,9 +13,12 @@ std::string SizeName(const AttentionProblem& problem) {
 }
 
 double Tolerance(const AttentionProblem& problem) {
-  const double roundoff = UnitRoundoff(problem.dtype);
-  const double chain =
-      1e-5 * roundoff / UnitRoundoff(DType::kFloat32) * (problem.dtype == DType::kFloat64 ? 2 : 1);
+  const bool tf32 = problem.tf32 && problem.dtype == DType::kFloat32;
+  const double roundoff = tf32 ? kTf32Roundoff : UnitRoundoff(problem.dtype);
+  // Of TF32 two roundoffs for each of five products.
+  const double chain = tf32 ? 10 * roundoff
+                            : 1e-5 * roundoff / UnitRoundoff(DType::kFloat32) *
+                                  (problem.dtype == DType::kFloat64 ? 2 : 1);
   const double terms = static_cast<double>(problem.batch * problem.source_len) *
                        static_cast<double>(problem.target_len);
   const double in_series =

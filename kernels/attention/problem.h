@@ -33,6 +33,8 @@ struct AttentionProblem {
   Phase phase = Phase::kInference;
   DType dtype = DType::kFloat32;
   int64_t threads = 1;
+  Device device = Device::kCpu;
+  bool tf32 = false;  // As LinearProblem::tf32.
 
   // Elements of context, the tensor of which the emulated decoder keeps three a step.
   int64_t context_elements() const { return batch * source_len * hidden; }

@@ -77,13 +77,15 @@ struct Sdpa {
   static constexpr bool kIsAdditive = false;
   std::string name() const { return batched ? "sdpa-batched" : "sdpa"; }
   std::string Algorithm(const AttentionProblem& problem) const {
+    const std::string form = batched ? "all steps at once" : "step by step";
+    // Asking would set up the device.
+    if (problem.device == Device::kCuda) return form + ", backend of LibTorch's choice";
     const std::string backend = Backend(problem) == kFlashBackend ? "flash" : "math";
-    return std::string(batched ? "all steps at once" : "step by step") + ", " + backend +
-           " backend";
+    return form + ", " + backend + " backend";
   }
   bool takes_all_steps() const { return batched; }
 
-  // Which backend LibTorch chooses for the problem.
+  // Which backend LibTorch chooses for the problem on the CPU.
   int64_t Backend(const AttentionProblem& p) const {
     const at::ScalarType dtype = p.dtype == DType::kFloat64 ? at::kDouble : at::kFloat;
     const at::Tensor q = at::empty({p.batch, 1, batched ? p.target_len : 1, p.hidden}, dtype);
@@ -121,7 +123,10 @@ class SdpaVariant : public AutogradVariant<Sdpa> {
   explicit SdpaVariant(bool batched) : AutogradVariant(Sdpa{batched}), sdpa_{batched} {}
   std::string WhyUnsupported(const AttentionProblem& problem) const override {
     const std::string why = AutogradVariant::WhyUnsupported(problem);
-    if (!why.empty() || sdpa_.Backend(problem) == kFlashBackend) return why;
+    if (!why.empty() || problem.device == Device::kCuda ||
+        sdpa_.Backend(problem) == kFlashBackend) {
+      return why;
+    }
     return "LibTorch chooses its math backend here, which has no cost model";
   }
 

@@ -52,8 +52,12 @@ class AttentionVariant {
   virtual bool is_additive() const { return false; }
   // Takes h of all steps as one tensor: cannot run where a step needs the step before.
   virtual bool takes_all_steps() const { return false; }
-  // Why this variant cannot run the problem, as a reason for the result row; "" if it can.
+  // As LinearVariant::RunsOn() and the two after it.
+  virtual bool RunsOn(Device) const { return true; }
   virtual std::string WhyUnsupported(const AttentionProblem& problem) const;
+  std::string WhySkipped(const AttentionProblem& problem) const {
+    return RunsOn(problem.device) ? WhyUnsupported(problem) : WhyNotOn(problem.device);
+  }
 
   virtual std::unique_ptr<AttentionPass<at::Tensor>> NewPass(
       const AttentionProblem& problem, const AttentionInputs<at::Tensor>& inputs) const = 0;

@@ -59,7 +59,7 @@ class AttentionVariantTest : public testing::TestWithParam<const AttentionVarian
         for (const Phase phase : kPhases) {
           problem.dtype = dtype;
           problem.phase = phase;
-          if (!variant().WhyUnsupported(problem).empty()) continue;
+          if (!variant().WhySkipped(problem).empty()) continue;
           SCOPED_TRACE(SizeName(problem) + " b" + std::to_string(problem.batch) + " " +
                        Name(phase) + " " + Name(dtype));
           ++cases;
@@ -122,9 +122,9 @@ TEST_P(AttentionVariantTest, RepeatsBitForBit) {
 
 TEST_P(AttentionVariantTest, SaysWhatItDoesNotSupport) {
   AttentionProblem problem{5, 3, 24, 0, 4, Phase::kTrain, DType::kBFloat16, 1};
-  EXPECT_NE(variant().WhyUnsupported(problem), "");
+  EXPECT_NE(variant().WhySkipped(problem), "");
   problem.dtype = DType::kFloat32;
-  EXPECT_EQ(variant().WhyUnsupported(problem), "");
+  EXPECT_EQ(variant().WhySkipped(problem), "");
   EXPECT_FALSE(variant().Algorithm(problem).empty());
 }
 

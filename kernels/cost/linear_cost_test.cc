@@ -59,7 +59,7 @@ TEST_P(CubicCostTest, Weights) {
   const Cubic c = GetParam();
   EXPECT_EQ(Predict("dense", c.shape(), c.b).bytes.weight, 4 * c.matrix());
   for (const auto& variant : LinearVariants()) {
-    if (variant->is_dense() || !variant->WhyUnsupported({c.shape(), c.b}).empty()) continue;
+    if (variant->is_dense() || !variant->WhySkipped({c.shape(), c.b}).empty()) continue;
     EXPECT_EQ(Predict(variant->name(), c.shape(), c.b).bytes.weight, 4 * c.cores())
         << variant->name();
   }
@@ -311,7 +311,7 @@ TEST(LinearCostTest, HeldBytesCrossTheDenseLayersNearTheThreadsLaw) {
 TEST(LinearCostTest, BytesScaleWithTheElement) {
   for (const auto& variant : LinearVariants()) {
     const TtShape shape({2, 3, 5}, {3, 2, 4}, {2, 4});
-    if (!variant->WhyUnsupported({shape, 7, Phase::kTrain, DType::kFloat64}).empty()) continue;
+    if (!variant->WhySkipped({shape, 7, Phase::kTrain, DType::kFloat64}).empty()) continue;
     const LinearCost narrow =
         PredictLinearCost(*variant, {shape, 7, Phase::kTrain, DType::kFloat32});
     const LinearCost wide = PredictLinearCost(*variant, {shape, 7, Phase::kTrain, DType::kFloat64});
@@ -329,7 +329,7 @@ TEST(LinearCostTest, OptimizerState) {
   const int64_t cores = 2 * 3 * 2 + 2 * 3 * 2 * 4 + 4 * 5 * 4, largest = 4 * 5 * 4;
   ASSERT_EQ(shape.parameters(), cores);
   for (const auto& variant : LinearVariants()) {
-    if (!variant->WhyUnsupported({shape, 7, Phase::kStepAdam, DType::kFloat64}).empty()) continue;
+    if (!variant->WhySkipped({shape, 7, Phase::kStepAdam, DType::kFloat64}).empty()) continue;
     SCOPED_TRACE(variant->name());
     const int64_t parameters = variant->is_dense() ? shape.dense_parameters() : cores;
     const int64_t updated = variant->is_dense() ? shape.dense_parameters() : largest;
@@ -358,7 +358,7 @@ TEST(LinearCostTest, PhasesHaveTheirStages) {
   for (const auto& variant : LinearVariants()) {
     for (const Phase phase : kPhases) {
       const LinearProblem problem{TtShape::Cube(3, 4, 2), 7, phase, DType::kFloat32};
-      if (!variant->WhyUnsupported(problem).empty()) continue;
+      if (!variant->WhySkipped(problem).empty()) continue;
       const MemoryFigures bytes = PredictLinearCost(*variant, problem).bytes;
       const bool train = phase != Phase::kInference;
       const bool step = phase == Phase::kStepSgd || phase == Phase::kStepAdam;
@@ -384,7 +384,7 @@ TEST(LinearCostTest, NamesEveryByte) {
       for (const Phase phase : kPhases) {
         for (const int64_t batch : {1, 7}) {
           const LinearProblem problem{shape, batch, phase, DType::kFloat32};
-          if (!variant->WhyUnsupported(problem).empty()) continue;
+          if (!variant->WhySkipped(problem).empty()) continue;
           SCOPED_TRACE(variant->name() + " " + shape.modes_name() + " " + Name(phase));
           const LinearCost cost = PredictLinearCost(*variant, problem);
           EXPECT_EQ(Sum(cost.held_terms), cost.bytes.held.value_or(0));

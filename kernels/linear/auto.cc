@@ -44,6 +44,7 @@ const LinearVariant& PickAnew(const LinearProblem& problem) {
 class Auto : public LinearVariant {
  public:
   std::string name() const override { return kAutoVariant; }
+  bool RunsOn(Device device) const override { return device == Device::kCpu; }
   std::string Algorithm(const LinearProblem& problem) const override {
     const LinearVariant& pick = PickLinearVariant(problem);
     return pick.name() + ": " + pick.Algorithm(problem);
@@ -92,7 +93,7 @@ std::vector<const LinearVariant*> AutoCandidates(const LinearProblem& given) {
     if (variant->is_dense() || !variant->is_trusted() || variant->name() == kAutoVariant) {
       continue;
     }
-    if (!variant->WhyUnsupported(problem).empty()) continue;
+    if (!variant->WhySkipped(problem).empty()) continue;
     if (!variant->WhyPeaksUnmodelled(problem).empty()) continue;
     if (PeakBytes(variant->name().c_str(), problem) <= most_bytes) {
       candidates.push_back(variant.get());

@@ -96,6 +96,7 @@ class DenseOneDnn : public LinearVariant {
  public:
   std::string name() const override { return "dense-onednn"; }
   bool is_dense() const override { return true; }
+  bool RunsOn(Device device) const override { return device == Device::kCpu; }
   std::string Algorithm(const LinearProblem&) const override {
     return HasOneDnnMatmul() ? "oneDNN matmul" : "oneDNN linear";
   }

@@ -155,6 +155,7 @@ class FusedLinear : public torch::autograd::Function<FusedLinear> {
 class Fused : public LinearVariant {
  public:
   std::string name() const override { return "fused"; }
+  bool RunsOn(Device device) const override { return device == Device::kCpu; }
   std::string Algorithm(const LinearProblem& problem) const override {
     const FusedPlan plan = PlanFused(problem.shape, problem.batch, problem.threads,
                                      RealBytes(ElementBytes(problem.dtype)), FusedPass::kForward);

@@ -125,6 +125,7 @@ class PanelLinear : public torch::autograd::Function<PanelLinear> {
 class FusedPanel : public LinearVariant {
  public:
   std::string name() const override { return "fused-panel"; }
+  bool RunsOn(Device device) const override { return device == Device::kCpu; }
   std::string Algorithm(const LinearProblem& problem) const override {
     const int64_t cut = Cut(problem.shape);
     const PanelPlan plan =

@@ -36,26 +36,6 @@ Modes JoinedSizes(const TtShape& shape, const CoreGroup& group) {
 
 }  // namespace
 
-int64_t JoiningMacs(const TtShape& shape, const CoreGroup& group) {
-  int64_t rows = shape.left_rank(group.first) * shape.n(group.first) * shape.m(group.first);
-  int64_t macs = 0;
-  for (int64_t k = group.first + 1; k < group.last; ++k) {
-    const int64_t columns = shape.n(k) * shape.m(k) * shape.right_rank(k);
-    macs = CheckedAdd(macs, CheckedMul(rows, CheckedMul(shape.left_rank(k), columns)));
-    rows *= shape.n(k) * shape.m(k);
-  }
-  return macs;
-}
-
-TtShape JoinedShape(const TtShape& shape, int64_t cut) {
-  Modes in(2, 1), out(2, 1);
-  for (int64_t k = 0; k < shape.cores(); ++k) {
-    in[k >= cut] *= shape.n(k);
-    out[k >= cut] *= shape.m(k);
-  }
-  return TtShape(in, out, {shape.left_rank(cut)});
-}
-
 at::Tensor JoinCores(const TtShape& shape, const CoreGroup& group, at::TensorList cores) {
   at::Tensor joined = cores[group.first];
   if (group.last - group.first == 1) return joined;

@@ -7,20 +7,10 @@
 #include <vector>
 
 #include "kernels/cost/tape.h"
+#include "kernels/linear/core_groups.h"
 #include "kernels/shape.h"
 
 namespace ttbench {
-
-// Cores first .. last - 1.
-struct CoreGroup {
-  int64_t first, last;
-};
-
-// Multiply-adds that JoinCores takes.
-int64_t JoiningMacs(const TtShape& shape, const CoreGroup& group);
-
-// The layer of two cores: those before `cut` joined, and those from it on.
-TtShape JoinedShape(const TtShape& shape, int64_t cut);
 
 // The group's cores as one, [r, n_1 .. n_j, m_1 .. m_j, r'], multiplied from the left; a group of
 // one core is that core itself.

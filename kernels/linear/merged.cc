@@ -4,33 +4,17 @@
 // d^4 r^2 multiply-adds; with two cores there is nothing to merge.
 //
 // Under autograd: held are the intermediate of B d^3 r, and what merging leaves.
-#include <algorithm>
-
 #include "kernels/linear/join_cores.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
 namespace {
 
-int64_t BestCut(const TtShape& shape, int64_t batch) {
-  int64_t best = 1, best_macs = -1;
-  for (int64_t cut = 1; cut < shape.cores(); ++cut) {
-    int64_t macs = CheckedMul(batch, JoinedShape(shape, cut).sequential_macs_per_row());
-    macs = CheckedAdd(macs, JoiningMacs(shape, {0, cut}));
-    macs = CheckedAdd(macs, JoiningMacs(shape, {cut, shape.cores()}));
-    if (best_macs < 0 || macs < best_macs) {
-      best = cut;
-      best_macs = macs;
-    }
-  }
-  return best;
-}
-
 class Merged : public LinearVariant {
  public:
   std::string name() const override { return "merged"; }
   std::string Algorithm(const LinearProblem& problem) const override {
-    const int64_t cores = problem.shape.cores(), cut = BestCut(problem.shape, problem.batch);
+    const int64_t cores = problem.shape.cores(), cut = CheapestCut(problem.shape, problem.batch);
     auto range = [](int64_t first, int64_t last) {
       const std::string name = "G" + std::to_string(first + 1);
       return last - first == 1 ? name : name + "..G" + std::to_string(last);
@@ -40,7 +24,7 @@ class Merged : public LinearVariant {
 
   at::Tensor Forward(const TtShape& shape, const at::Tensor& x,
                      at::TensorList cores) const override {
-    const int64_t cut = BestCut(shape, x.size(0));
+    const int64_t cut = CheapestCut(shape, x.size(0));
     const TtShape merged = JoinedShape(shape, cut);
     const std::vector<at::Tensor> two = {JoinCores(shape, {0, cut}, cores),
                                          JoinCores(shape, {cut, shape.cores()}, cores)};
@@ -49,7 +33,7 @@ class Merged : public LinearVariant {
 
   cost::Tensor Trace(cost::Tape& tape, const TtShape& shape, const cost::Tensor& x,
                      const std::vector<cost::Tensor>& cores) const override {
-    const int64_t cut = BestCut(shape, x.size(0));
+    const int64_t cut = CheapestCut(shape, x.size(0));
     const TtShape merged = JoinedShape(shape, cut);
     const std::vector<cost::Tensor> two = {
         JoinCores(tape, shape, {0, cut}, cores, "merged G1"),

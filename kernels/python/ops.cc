@@ -70,7 +70,7 @@ std::string Algorithm(const std::string& variant, at::IntArrayRef in_modes,
 std::string WhyUnsupported(const std::string& variant, at::IntArrayRef in_modes,
                            at::IntArrayRef out_modes, at::IntArrayRef ranks, int64_t batch,
                            bool train, at::ScalarType dtype) {
-  return VariantNamed(variant).WhyUnsupported(
+  return VariantNamed(variant).WhySkipped(
       ProblemOf(ShapeOf(in_modes, out_modes, ranks), batch, train, dtype));
 }
 
@@ -108,7 +108,7 @@ at::Tensor Linear(const std::string& variant_name, at::IntArrayRef in_modes,
   }
   const int64_t rows = x.numel() / shape.in_features();
   const std::string reason =
-      variant.WhyUnsupported(ProblemOf(shape, rows, at::GradMode::is_enabled(), x.scalar_type()));
+      variant.WhySkipped(ProblemOf(shape, rows, at::GradMode::is_enabled(), x.scalar_type()));
   TORCH_CHECK_VALUE(reason.empty(), "variant '", variant.name(),
                     "' cannot run this layer: ", reason);
   std::vector<at::Tensor> contiguous;

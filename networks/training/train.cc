@@ -209,7 +209,7 @@ Run::Run(Flags flags)
     if (contender.role == "baseline") continue;
     const LinearVariant& variant = *FindLinearVariant(contender.variant);
     for (const TtShape& shape : {up_, down_}) {
-      const std::string reason = variant.WhyUnsupported(
+      const std::string reason = variant.WhySkipped(
           {shape, flags_.batch * flags_.target_len, Phase::kTrain, dtype_, flags_.threads});
       if (!reason.empty()) {
         throw UsageError("--variant: " + variant.name() + " cannot run " + shape.modes_name() +
