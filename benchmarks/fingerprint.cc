@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 
 #include "benchmarks/child_process.h"
@@ -101,13 +100,6 @@ ordered_json DescribeRun(const Machine& machine, const Peaks& peaks) {
   }
   info["warnings"] = warnings;
   return info;
-}
-
-std::string UtcNow(const char* format) {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, format, std::gmtime(&now));
-  return text;
 }
 
 std::string DifferenceOfMachines(const ordered_json& info, const Machine& machine) {

@@ -31,9 +31,6 @@ Peaks MeasurePeaks(const Machine& machine, const std::set<int64_t>& threads);
 // Machine, compiler, LibTorch, GEMM library, git revision, peaks and warnings.
 nlohmann::ordered_json DescribeRun(const Machine& machine, const Peaks& peaks);
 
-// The time, as strftime() formats it.
-std::string UtcNow(const char* format);
-
 // What of the machine differs from the one in a run.json, so that rows of both do not belong in one
 // table; "" if nothing does.
 std::string DifferenceOfMachines(const nlohmann::ordered_json& info, const Machine& machine);

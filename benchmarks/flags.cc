@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "benchmarks/axis.h"
+#include "benchmarks/transformer_xl_workload.h"
 #include "benchmarks/usage_error.h"
 #include "kernels/attention/variant.h"
 #include "kernels/variant.h"
@@ -27,7 +28,8 @@ struct FlagSpec {
 
 constexpr const char* kAxes =
     "What to run (lists a,b,c; ranges 2:32:x2, 1:9:+2; variants take globs)";
-constexpr const char* kAttention = "What to run: a decoder's attention instead of layers";
+constexpr const char* kAttention = "What to run: a decoder's attention, or a network, instead";
+constexpr const char* kNetwork = "";  // Told in a word each by --network.
 constexpr const char* kChoosing = "Which of these cells";
 constexpr const char* kMeasuring = "How to measure";
 constexpr const char* kResults = "Where results go";
@@ -51,6 +53,11 @@ constexpr std::array kFlags = {
     FlagSpec{"target-len", "52", kAttention, "decoder steps"},
     FlagSpec{"hidden", "600", kAttention, "hidden size"},
     FlagSpec{"layers", "0", kAttention, "LSTM layers of the whole decoder; 0: the attention alone"},
+    FlagSpec{"network", "", kAttention,
+             "transformer-xl; also --heads, --inner, --vocabulary (docs)"},
+    FlagSpec{"inner", "2100", kNetwork, ""},
+    FlagSpec{"heads", "10", kNetwork, ""},
+    FlagSpec{"vocabulary", "267735", kNetwork, ""},
     FlagSpec{"preset", "", kChoosing, "a file of flags, overridden by the command line"},
     FlagSpec{"filter", "", kChoosing, "only cells whose name matches this glob"},
     FlagSpec{"shard", "1/1", kChoosing, "part i of n: i/n"},
@@ -110,12 +117,14 @@ void RequireValues(const std::vector<std::string>& arguments) {
   }
 }
 
-// What a preset's grid may have for itself: the axes, what to measure and how long, and where
-// to look for crossovers.
+// What a preset's grid may have for itself: the axes, what to measure, how long and within which
+// budget, and where to look for crossovers.
 bool IsOfAGrid(const std::string& name) {
   return name == "crossovers" || name == "measure" || name == "min-time" || name == "repetitions" ||
+         name == "memory-budget" ||
          std::any_of(kFlags.begin(), kFlags.end(), [&](const FlagSpec& flag) {
-           return flag.name == name && (flag.group == kAxes || flag.group == kAttention);
+           return flag.name == name &&
+                  (flag.group == kAxes || flag.group == kAttention || flag.group == kNetwork);
          });
 }
 
@@ -254,6 +263,10 @@ class FlagReader {
     if (values.size() != 1) throw UsageError("--" + name + ": give one number");
     return values.front();
   }
+  // The same flags, with other defaults for those that are not given. These count as given.
+  FlagReader WithDefaults(const FlagMap& defaults) const {
+    return FlagReader(Merge(defaults, flags_));
+  }
 
  private:
   FlagMap flags_;
@@ -294,14 +307,42 @@ void ReadVariants(const FlagReader& flags, Grid* grid) {
     refuse(grid->variants.front(), "--d or --shape too");
 }
 
-Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
+// The Transformer-XL's sizes; those of the published base configuration where not given.
+FlagReader WithNetworkDefaults(const FlagReader& flags) {
+  return flags.WithDefaults({{"layers", "16"},
+                             {"hidden", "410"},
+                             {"target-len", "150"},
+                             {"source-len", "150"},
+                             {"shape", "2x5x41:10x14x15"},
+                             {"batch", "1,4"}});
+}
+
+Grid ReadGrid(const FlagReader& given, int64_t default_threads) {
+  const bool is_network = given.Given("network");
+  if (is_network) ParseOne("--network", given.Text("network"), {kTransformerXlFamily});
+  const FlagReader flags = is_network ? WithNetworkDefaults(given) : given;
   Grid grid;
-  ReadVariants(flags, &grid);
+  if (is_network) {
+    if (flags.Given("d")) throw UsageError("--d: a Transformer-XL's layers are given by --shape");
+    grid.network_variants =
+        ParseNameAxis("--variant", flags.Text("variant"), TransformerXlVariants());
+    grid.heads = flags.Ints("heads");
+    grid.inners = flags.Ints("inner");
+    grid.vocabularies = flags.Ints("vocabulary", 2);
+  } else {
+    for (const char* name : {"heads", "inner", "vocabulary"}) {
+      if (flags.Given(name)) {
+        throw UsageError(std::string("--") + name +
+                         ": only a network has it; give --network=transformer-xl too");
+      }
+    }
+    ReadVariants(flags, &grid);
+  }
   grid.cores = flags.Ints("cores", 2);
-  grid.source_lens = flags.Ints("source-len");
+  grid.source_lens = flags.Ints("source-len", is_network ? 0 : 1);
   grid.target_lens = flags.Ints("target-len");
   grid.hiddens = flags.Ints("hidden");
-  grid.layers = flags.Ints("layers", 0);
+  grid.layers = flags.Ints("layers", is_network ? 1 : 0);
   if (flags.Given("d")) grid.d = flags.Ints("d");
   if (flags.Given("shape")) {
     std::istringstream items(flags.Text("shape"));
@@ -335,12 +376,16 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
   AtMost("--min-time (in ns)", grid.timing.min_time_ns, 3'600'000'000'000);
   grid.timing.repetitions = flags.Int("repetitions");
   AtMost("--repetitions", grid.timing.repetitions, 10000);
+  if (flags.Given("memory-budget")) {
+    grid.memory_budget_bytes = ParseBytes("--memory-budget", flags.Text("memory-budget"));
+  }
   if (flags.Given("crossovers")) {
     grid.crossover_phases = ParseEnumAxis("--crossovers", flags.Text("crossovers"), kPhases);
     if (!grid.attention_variants.empty()) {
       throw UsageError("--crossovers: '" + grid.attention_variants.front() +
                        "' is of the attention family, which has no dense layer to pass");
     }
+    if (is_network) throw UsageError("--crossovers are those of single layers");
   }
   grid.device = ParseOne("--device", flags.Text("device"), {"cpu", "cuda"});
   // Every shape at every rank must make a layer before anything runs.
@@ -352,6 +397,14 @@ Grid ReadGrid(const FlagReader& flags, int64_t default_threads) {
       throw UsageError(flag + ": " + error.what());
     }
   };
+  if (is_network) {
+    try {
+      NetworksOf(grid);
+    } catch (const ShapeError& error) {
+      throw UsageError(std::string("--shape and the flags of size: ") + error.what());
+    }
+    return grid;
+  }
   Grid cubes = grid, layers = grid;
   cubes.shapes.clear();
   layers.d.clear();
@@ -395,9 +448,6 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
   const FlagReader flags(Merge(merged.front(), command_line));
   CellOptions& cell = result.cell;
   cell.timeout_ns = ParseSeconds("--cell-timeout", flags.Text("cell-timeout"));
-  if (flags.Given("memory-budget")) {
-    cell.memory_budget_bytes = ParseBytes("--memory-budget", flags.Text("memory-budget"));
-  }
   if (flags.Given("memory-limit")) {
     result.memory_limit_bytes = ParseBytes("--memory-limit", flags.Text("memory-limit"));
   }
@@ -407,9 +457,9 @@ SweepFlags MakeSweepFlags(const Preset& preset, const FlagMap& command_line,
   result.experiment = flags.Text("experiment");
   if (result.experiment.empty() ||
       !std::all_of(result.experiment.begin(), result.experiment.end(),
-                   [](unsigned char c) { return std::isalnum(c) || c == '-'; })) {
+                   [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; })) {
     throw UsageError("--experiment: '" + result.experiment +
-                     "' is not a name of letters, digits and hyphens");
+                     "' is not a name of letters, digits, hyphens and underscores");
   }
   result.out = flags.Text("out");
   result.list = flags.Switch("list");

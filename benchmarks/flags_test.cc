@@ -75,7 +75,7 @@ TEST(ParseSweepFlagsTest, Defaults) {
   EXPECT_EQ(grid.device, "cpu");
   EXPECT_TRUE(grid.measure_memory);
   EXPECT_TRUE(grid.measure_time);
-  EXPECT_EQ(flags.cell.memory_budget_bytes, 0);
+  EXPECT_EQ(grid.memory_budget_bytes, 0);
   EXPECT_EQ(flags.filter, "");
   EXPECT_EQ(flags.shard_index, 0);
   EXPECT_EQ(flags.shard_count, 1);
@@ -129,7 +129,7 @@ TEST(ParseSweepFlagsTest, ReadsEveryFlag) {
   EXPECT_EQ(flags.grids[0].timing.min_time_ns, 7'000'000);
   EXPECT_EQ(flags.grids[0].timing.repetitions, 9);
   EXPECT_EQ(flags.cell.timeout_ns, 90'000'000'000);
-  EXPECT_EQ(flags.cell.memory_budget_bytes, int64_t{12} << 30);
+  EXPECT_EQ(flags.grids[0].memory_budget_bytes, int64_t{12} << 30);
   EXPECT_EQ(flags.memory_limit_bytes, 3'000'000);
   EXPECT_EQ(flags.filter, "*/b5/*");
   EXPECT_EQ(flags.shard_index, 1);
@@ -177,6 +177,39 @@ TEST(ParseSweepFlagsTest, RefusesSizesOfAnotherFamily) {
 TEST(ParseSweepFlagsTest, TheLastOfAFlagCounts) {
   EXPECT_EQ(Parse({"--d=4", "--rank=2", "--d=8", "--rank", "3"}).grids[0].d, Ints{8});
   EXPECT_EQ(Parse({"--d=4", "--rank=2", "--d=8", "--rank", "3"}).grids[0].ranks, Ints{3});
+}
+
+TEST(ParseSweepFlagsTest, ANetworkHasThePublishedSizesUnlessGiven) {
+  const Grid grid = Parse({"--network=transformer-xl", "--variant=dense,fused", "--rank=4",
+                           "--shape=41x5x2:10x14x15+15x14x10:2x5x41"})
+                        .grids[0];
+  EXPECT_EQ(grid.network_variants, (Names{"dense", "fused"}));
+  EXPECT_TRUE(grid.variants.empty());
+  const std::vector<RankedNetwork> networks = NetworksOf(grid);
+  ASSERT_EQ(networks.size(), 1u);
+  const TransformerXlOptions& network = networks[0].network;
+  EXPECT_EQ(network.layers, 16);
+  EXPECT_EQ(network.d_head, 41);
+  EXPECT_EQ(network.memory_len, 150);
+  EXPECT_EQ(network.cutoffs, (Ints{20000, 40000, 200000}));
+  EXPECT_EQ(network.up->modes_name(), "41x5x2:10x14x15");
+  EXPECT_EQ(network.down->modes_name(), "15x14x10:2x5x41");
+  EXPECT_EQ(network.down->uniform_rank(), 4);
+  // Cutoffs past the vocabulary fall away, and the layer back mirrors the layer there.
+  const RankedNetwork small =
+      NetworksOf(Parse({"--network=transformer-xl", "--vocabulary=30000"}).grids[0]).front();
+  EXPECT_EQ(small.network.cutoffs, Ints{20000});
+  EXPECT_EQ(small.network.down->modes_name(), "10x14x15:2x5x41");
+}
+
+TEST(ParseSweepFlagsTest, RefusesNetworksThatDoNotFit) {
+  EXPECT_THROW(Parse({"--network=transformer"}), UsageError);
+  EXPECT_THROW(Parse({"--network=transformer-xl", "--hidden=400"}), UsageError);
+  EXPECT_THROW(Parse({"--network=transformer-xl", "--heads=7"}), UsageError);
+  EXPECT_THROW(Parse({"--network=transformer-xl", "--variant=dense-onednn"}), UsageError);
+  EXPECT_THROW(Parse({"--network=transformer-xl", "--d=4"}), UsageError);
+  EXPECT_THROW(Parse({"--network=transformer-xl", "--crossovers=train"}), UsageError);
+  EXPECT_THROW(Parse({"--d=4", "--heads=2"}), UsageError);
 }
 
 TEST(ParseSweepFlagsTest, HelpNamesEveryFlag) {
@@ -310,13 +343,12 @@ std::string Describe(const SweepFlags& flags) {
     add_all(grid.threads);
     add(grid.device);
     add_all(Ints{grid.measure_memory, grid.measure_time, grid.timing.min_time_ns,
-                 grid.timing.repetitions});
+                 grid.timing.repetitions, grid.memory_budget_bytes});
     text += "\n";
   }
   const CellOptions& cell = flags.cell;
-  add_all(Ints{static_cast<int64_t>(cell.seed), cell.timeout_ns, cell.memory_budget_bytes,
-               flags.memory_limit_bytes, flags.max_crossover_batch, flags.shard_index,
-               flags.shard_count});
+  add_all(Ints{static_cast<int64_t>(cell.seed), cell.timeout_ns, flags.memory_limit_bytes,
+               flags.max_crossover_batch, flags.shard_index, flags.shard_count});
   add(flags.filter);
   add(flags.experiment);
   return text;

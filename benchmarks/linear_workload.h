@@ -30,6 +30,7 @@ class LinearWorkload : public Workload {
   std::string WhyUnsupported() const override { return variant_.WhyUnsupported(problem_); }
   std::string WhyPeaksUnmodelled() const override { return variant_.WhyPeaksUnmodelled(problem_); }
   double MaxError() const override { return Tolerance(problem_); }
+  std::vector<LinearProblem> LinearLayers() const override { return {problem_}; }
   CellCost Predict() const override;
   double PredictSeconds(const CellCost& cost) const override;
   int64_t SetUpPeakBytes() const override;

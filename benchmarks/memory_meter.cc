@@ -177,6 +177,12 @@ class CountingAllocator final : public c10::Allocator {
     return events;
   }
 
+  int64_t EventOf(const void* data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = counts_.blocks.find(data);
+    return found == counts_.blocks.end() ? -1 : found->second.event;
+  }
+
  private:
   struct Block {
     int64_t bytes;
@@ -213,7 +219,7 @@ class CountingAllocator final : public c10::Allocator {
     int64_t live_bytes = 0;
     int64_t peak_bytes = 0;
     std::unordered_map<std::thread::id, Share> shares;  // Empty outside of parallel regions.
-    std::unordered_map<void*, Block> blocks;
+    std::unordered_map<const void*, Block> blocks;
     std::vector<MemoryMeter::Event> events;
   };
 
@@ -291,6 +297,10 @@ void MemoryMeter::StopObserving() {
 
 std::vector<MemoryMeter::Event> MemoryMeter::LiveOfRecording() const {
   return CountingAllocator::Get().LiveOfRecording();
+}
+
+int64_t MemoryMeter::EventOf(const void* data) const {
+  return CountingAllocator::Get().EventOf(data);
 }
 
 int64_t ResidentBytes() { return StatusBytes("VmRSS:"); }

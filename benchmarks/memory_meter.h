@@ -56,6 +56,9 @@ class MemoryMeter {
   std::vector<Event> StopRecording();
   // What was allocated since StartRecording(), or until StopRecording(), and is alive, in order.
   std::vector<Event> LiveOfRecording() const;
+  // The place, in the present recording, of the allocation that is alive at `data`; -1 if it is
+  // older, or not of this meter.
+  int64_t EventOf(const void* data) const;
 
  private:
   void StopObserving();

@@ -10,6 +10,7 @@
 #include "benchmarks/axis.h"
 #include "benchmarks/linear_workload.h"
 #include "benchmarks/timing_pass.h"
+#include "benchmarks/transformer_xl_workload.h"
 #include "kernels/variant.h"
 
 namespace ttbench {
@@ -79,7 +80,70 @@ void AddAttentionCells(const Grid& grid, const Add& add) {
                         grid.device));
 }
 
+// The same for the Transformer-XL cells. Dense networks run with the first shapes and rank alone.
+template <typename Add>
+void AddTransformerXlCells(const Grid& grid, const Add& add) {
+  const std::vector<RankedNetwork> networks = NetworksOf(grid);
+  for (DType dtype : grid.dtypes)
+    for (int64_t threads : grid.threads)
+      for (int64_t batch : grid.batches)
+        for (Phase phase : grid.phases)
+          for (const RankedNetwork& ranked : networks)
+            for (const std::string& name : grid.network_variants) {
+              TransformerXlProblem problem{ranked.network, batch, phase, dtype, threads};
+              problem.network.feed_forward_variant = name;
+              add(TransformerXlCell(problem, ranked.rank, grid.device));
+            }
+}
+
 }  // namespace
+
+std::vector<RankedNetwork> NetworksOf(const Grid& grid) {
+  auto layer_of = [&](const std::string& text, int64_t rank) {
+    Grid one = grid;
+    one.shapes = {text};
+    one.d.clear();
+    one.cores.resize(1);
+    return ShapesOf(one, rank).front();
+  };
+  std::vector<RankedNetwork> networks;
+  TransformerXlOptions network;
+  for (int64_t layers : grid.layers)
+    for (int64_t hidden : grid.hiddens)
+      for (int64_t inner : grid.inners)
+        for (int64_t heads : grid.heads)
+          for (int64_t target_len : grid.target_lens)
+            for (int64_t memory_len : grid.source_lens)
+              for (int64_t vocabulary : grid.vocabularies)
+                for (const std::string& text : grid.shapes)
+                  for (int64_t rank : grid.ranks) {
+                    network.layers = layers;
+                    network.d_model = hidden;
+                    network.d_inner = inner;
+                    network.heads = heads;
+                    if (hidden % heads != 0) {
+                      throw ShapeError("a hidden size of " + std::to_string(hidden) +
+                                       " does not split into " + std::to_string(heads) + " heads");
+                    }
+                    network.d_head = hidden / heads;
+                    network.target_len = target_len;
+                    network.memory_len = memory_len;
+                    network.vocabulary = vocabulary;
+                    network.cutoffs.clear();
+                    for (int64_t cutoff : Wt103Base().cutoffs)
+                      if (cutoff < vocabulary) network.cutoffs.push_back(cutoff);
+                    const size_t plus = text.find('+');
+                    network.up = layer_of(text.substr(0, plus), rank);
+                    network.down = plus == std::string::npos
+                                       ? Mirrored(*network.up)
+                                       : layer_of(text.substr(plus + 1), rank);
+                    TransformerXlOptions tt = network;
+                    tt.feed_forward_variant = "a TT variant";
+                    CheckOptions(tt);
+                    networks.push_back({network, rank});
+                  }
+  return networks;
+}
 
 std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank) {
   std::vector<TtShape> shapes;
@@ -110,8 +174,10 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   planned.cost = workload.Predict();
   const std::shared_ptr<const Workload> baseline = workload.Baseline();
   const CellCost base = baseline->Predict();
-  const int64_t bytes =
-      std::max(CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak), workload.SetUpPeakBytes());
+  // Timing has both alive at once; memory is measured of one after the other.
+  const int64_t peaks = measure_time ? CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak)
+                                     : std::max(*planned.cost.bytes.peak, *base.bytes.peak);
+  const int64_t bytes = std::max(peaks, workload.SetUpPeakBytes());
 
   const double variant_seconds = workload.PredictSeconds(planned.cost);
   const double base_seconds = baseline->PredictSeconds(base);
@@ -131,9 +197,10 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
     planned.skip_reason = "this build runs on the CPU alone";
   }
   if (planned.skip_reason.empty() && limits.memory_bytes > 0 && bytes > limits.memory_bytes) {
-    planned.skip_reason = "predicted to need " + FormatBytes(bytes) + " with " +
-                          workload.baseline_words() + " beside it; the limit is " +
-                          FormatBytes(limits.memory_bytes);
+    planned.skip_reason =
+        "predicted to need " + FormatBytes(bytes) +
+        (measure_time ? " with " + workload.baseline_words() + " beside it" : "") +
+        "; the limit is " + FormatBytes(limits.memory_bytes);
   }
   if (planned.skip_reason.empty() && limits.time_ns > 0 &&
       planned.seconds > static_cast<double>(limits.time_ns) * 1e-9) {
@@ -154,17 +221,25 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
       const std::string name = cell.Name();
       if (!filter.empty() && !GlobMatches(filter, name)) return;
       if (!names.insert(name).second) return;
+      // A cell that may not pass its budget does not pass a limit above it.
+      Limits cell_limits = limits;
+      if (grid.memory_budget_bytes > 0 && grid.memory_budget_bytes < limits.memory_bytes) {
+        cell_limits.memory_bytes = 0;
+      }
       try {
         plan.push_back(PlanCell(cell, grid.measure_time,
-                                grid.timing.min_time_ns * grid.timing.repetitions / 5, limits));
+                                grid.timing.min_time_ns * grid.timing.repetitions / 5,
+                                cell_limits));
       } catch (const ShapeError& error) {
         throw ShapeError("--batch or the flags of size: " + name + ": " + error.what());
       }
       plan.back().measure_memory = grid.measure_memory;
       plan.back().timing = grid.timing;
+      plan.back().memory_budget_bytes = grid.memory_budget_bytes;
     };
     if (!grid.variants.empty()) AddLinearCells(grid, notes, add);
     if (!grid.attention_variants.empty()) AddAttentionCells(grid, add);
+    if (!grid.network_variants.empty()) AddTransformerXlCells(grid, add);
   }
   return plan;
 }

@@ -9,6 +9,7 @@
 #include "benchmarks/timing_pass.h"
 #include "kernels/cost/cell_cost.h"
 #include "kernels/shape.h"
+#include "networks/transformer_xl/options.h"
 
 namespace ttbench {
 
@@ -22,6 +23,10 @@ struct Grid {
   std::vector<int64_t> ranks;
   std::vector<std::string> attention_variants;
   std::vector<int64_t> source_lens, target_lens, hiddens, layers;
+  // Of the Transformer-XL family, whose source_lens are the lengths of the memory and whose shapes
+  // may end in "+" and the layer back: else that has the factors of the layer there.
+  std::vector<std::string> network_variants;
+  std::vector<int64_t> heads, inners, vocabularies;
   // Of all families.
   std::vector<int64_t> batches;
   std::vector<Phase> phases;
@@ -31,6 +36,7 @@ struct Grid {
   std::vector<Phase> crossover_phases;  // In these the exact crossovers are searched for.
   bool measure_memory = true, measure_time = true;
   TimingOptions timing;
+  int64_t memory_budget_bytes = 0;  // Most that a cell may allocate; 0: no such bound.
 };
 
 // What a machine and the user allow a cell.
@@ -49,6 +55,7 @@ struct PlannedCell {
   // As its grid has them.
   bool measure_memory = true, measure_time = true;
   TimingOptions timing = {};
+  int64_t memory_budget_bytes = 0;
 };
 
 // The cells of the grids in running order, each once: those of one problem next to each other, the
@@ -59,6 +66,14 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
 
 // The shapes of a grid at one rank.
 std::vector<TtShape> ShapesOf(const Grid& grid, int64_t rank);
+
+// The networks of a grid: one for each combination of sizes, with each pair of shapes at each rank.
+struct RankedNetwork {
+  TransformerXlOptions network;  // Not of any variant yet.
+  int64_t rank;
+};
+// Throws ShapeError where the sizes do not fit each other.
+std::vector<RankedNetwork> NetworksOf(const Grid& grid);
 
 // Fills in cost, seconds and skip_reason, the baseline measured beside the cell counted in.
 PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,

@@ -1,14 +1,10 @@
 #include "benchmarks/sweep.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -28,6 +24,7 @@
 #include "benchmarks/plan.h"
 #include "benchmarks/progress.h"
 #include "benchmarks/result_table.h"
+#include "benchmarks/run_directory.h"
 #include "benchmarks/usage_error.h"
 #include "kernels/cost/speed.h"
 #include "kernels/linear/auto.h"
@@ -41,39 +38,6 @@ using nlohmann::ordered_json;
 volatile std::sig_atomic_t g_signal = 0;
 void NoteSignal(int signal) { g_signal = signal; }
 bool Interrupted() { return g_signal != 0; }
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-// A path as the user meant it: relative to where they stand, which `bazel run` leaves.
-std::string UserPath(const std::string& path) {
-  const std::string from = Environment("BUILD_WORKING_DIRECTORY");
-  return path.empty() || path.front() == '/' || from.empty() ? path : from + "/" + path;
-}
-
-std::string DefaultDirectory(const std::string& experiment) {
-  const std::string workspace = Environment("BUILD_WORKSPACE_DIRECTORY");
-  return (workspace.empty() ? "." : workspace) + "/results/runs/" + experiment + "-" +
-         UtcNow("%Y%m%dT%H%M%SZ");
-}
-
-void MakeDirectories(const std::string& path) {
-  for (size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1)) {
-    mkdir(path.substr(0, slash).c_str(), 0755);
-  }
-  mkdir(path.c_str(), 0755);
-  struct stat status {};
-  if (stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
-    errno = ENOTDIR;
-  else if (access(path.c_str(), W_OK | X_OK) == 0)
-    return;
-  throw WriteError("cannot write into " + path + ": " + std::strerror(errno));
-}
-
-bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 ordered_json ReadJson(const std::string& path) {
   std::ifstream in(path);
@@ -113,6 +77,7 @@ CellOptions OptionsOf(const PlannedCell& planned, const SweepFlags& flags) {
   options.measure_memory = planned.measure_memory;
   options.measure_time = planned.measure_time;
   options.timing = planned.timing;
+  options.memory_budget_bytes = planned.memory_budget_bytes;
   return options;
 }
 
@@ -152,8 +117,8 @@ Row DescribeCell(const PlannedCell& planned, const SweepFlags& flags, const std:
   row.Set("repro", "bazel run " + target + " -- " + cell.Flags() +
                        MeasuringFlags(OptionsOf(planned, flags)) +
                        " --seed=" + std::to_string(flags.cell.seed) +
-                       (flags.cell.memory_budget_bytes > 0
-                            ? " --memory-budget=" + std::to_string(flags.cell.memory_budget_bytes)
+                       (planned.memory_budget_bytes > 0
+                            ? " --memory-budget=" + std::to_string(planned.memory_budget_bytes)
                             : ""));
   return row;
 }
@@ -346,14 +311,15 @@ void Sweep::Calibrate() {
   std::vector<LinearProblem> layers;
   for (const PlannedCell& planned : plan_) {
     if (planned.cell.variant() != kAutoVariant || !planned.skip_reason.empty()) continue;
-    const LinearProblem& problem = LinearOf(planned.cell).problem();
-    const bool known = MeasuredSpeeds().Knows(problem) ||
-                       std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
-                         return layer.shape == problem.shape && layer.dtype == problem.dtype &&
-                                layer.threads == problem.threads &&
-                                WithoutOptimizer(layer.phase) == WithoutOptimizer(problem.phase);
-                       });
-    if (!known) layers.push_back(problem);
+    for (const LinearProblem& problem : planned.cell.workload->LinearLayers()) {
+      const bool known = MeasuredSpeeds().Knows(problem) ||
+                         std::any_of(layers.begin(), layers.end(), [&](const LinearProblem& layer) {
+                           return layer.shape == problem.shape && layer.dtype == problem.dtype &&
+                                  layer.threads == problem.threads &&
+                                  WithoutOptimizer(layer.phase) == WithoutOptimizer(problem.phase);
+                         });
+      if (!known) layers.push_back(problem);
+    }
   }
   // What an earlier call found changes the plan all the same.
   if (layers.empty() && !MeasuredSpeeds().samples().empty()) Plan();
@@ -389,8 +355,10 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
 
   // Neighbours in the plan share their inputs, and with them the reference.
   const Workload& workload = *planned.cell.workload;
+  const bool checked = planned.measure_time || workload.checks_memory_alone();
   const std::string key = workload.reference_key();
-  if (key != reference_key_) {
+  if (checked && key != reference_key_) {
+    reference_.reset();
     reference_ = workload.MakeReference(flags_.cell.seed);
     reference_key_ = key;
   }
@@ -398,7 +366,11 @@ CellOutcome Sweep::RunPlanned(const PlannedCell& planned) {
   const std::string baseline = planned.cell.Baseline().Name();
   const auto known = baseline_peaks_.find(baseline);
   if (known != baseline_peaks_.end()) options.baseline_peak_bytes = known->second;
-  outcome = RunCell(planned.cell, options, reference_.get(), !workload.is_baseline(), Interrupted);
+  outcome = RunCell(planned.cell, options, checked ? reference_.get() : nullptr,
+                    !workload.is_baseline(), Interrupted);
+  if (!checked && outcome.status == Status::kOk && outcome.reason.empty()) {
+    outcome.reason = "results not checked: memory alone is measured";
+  }
   const std::optional<int64_t> baseline_peak = workload.is_baseline() && outcome.memory
                                                    ? outcome.memory->bytes.peak
                                                    : outcome.baseline_peak_bytes;
@@ -690,12 +662,6 @@ int SweepMain(int argc, char** argv, const std::string& target) {
   std::signal(SIGXFSZ, SIG_IGN);  // A file size limit is a write error like a full disk.
   std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  // What the user typed: an experiment, which calls this program, says so.
-  std::string command = Environment("TTBENCH_COMMAND");
-  if (command.empty()) {
-    command = "bazel run " + target + " --";
-    for (const std::string& argument : arguments) command += " " + argument;
-  }
   try {
     const Machine machine = ReadMachine();
     std::string help;
@@ -704,7 +670,7 @@ int SweepMain(int argc, char** argv, const std::string& target) {
       std::fputs(help.c_str(), stdout);
       return kExitOk;
     }
-    return Sweep(*std::move(flags), machine, target).Run(command);
+    return Sweep(*std::move(flags), machine, target).Run(CommandOf(target, argc, argv));
   } catch (const UsageError& error) {
     std::fprintf(stderr, "sweep: %s\n", error.what());
     return kExitUsage;

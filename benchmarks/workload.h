@@ -116,6 +116,10 @@ class Workload {
   virtual std::string WhyPeaksUnmodelled() const { return ""; }
   // The largest error that a PhaseRun may find.
   virtual double MaxError() const = 0;
+  // Whether results are checked where memory alone is measured.
+  virtual bool checks_memory_alone() const { return true; }
+  // Layers of the linear family that the variant computes, for which `auto` wants measured rates.
+  virtual std::vector<LinearProblem> LinearLayers() const { return {}; }
 
   // Throws ShapeError if a count passes 64 bits.
   virtual CellCost Predict() const = 0;

@@ -1,6 +1,12 @@
 """Declares experiments."""
 
-def experiment(name, presets = ["smoke", "default", "paper"], check = None, inventory = False):
+def experiment(
+        name,
+        presets = ["smoke", "default", "paper"],
+        check = None,
+        inventory = False,
+        program = "sweep",
+        drawn_as = None):
     """A sweep, its tables and its plots: `bazel run //experiments:<name>`.
 
     Args:
@@ -9,16 +15,20 @@ def experiment(name, presets = ["smoke", "default", "paper"], check = None, inve
       check: a library of //plotting whose check(directory) writes tables of the run's own and returns
           their paths and what to print; it is called when all else is drawn.
       inventory: whether its figures say what the bytes are (benchmarks/inventory.cc).
+      program: what measures, of //benchmarks: another one than the sweep writes <program>.csv.
+      drawn_as: whose module of plotting/ draws it, if it has none of its own.
     """
     native.py_binary(
         name = name,
         srcs = ["run.py"],
         main = "run.py",
-        args = ["--experiment=" + name] + (["--check=" + check] if check else []),
-        data = ["//benchmarks:sweep"] + (["//benchmarks:inventory"] if inventory else []) +
+        args = ["--experiment=" + name] + (["--check=" + check] if check else []) +
+               (["--program=" + program] if program != "sweep" else []) +
+               (["--drawn-as=" + drawn_as] if drawn_as else []),
+        data = ["//benchmarks:" + program] + (["//benchmarks:inventory"] if inventory else []) +
                ["presets/%s/%s.flags" % (name, preset) for preset in presets],
         deps = [
-            "//plotting:attention_lib",
-            "//plotting:crossover_lib",
+            "//plotting:%s_lib" % (drawn_as or name),
+            "//plotting:results",
         ] + (["//plotting:" + check] if check else []),
     )

@@ -9,13 +9,14 @@ import sys
 
 import pytest
 
-_FUSED = pathlib.Path(__file__).parent / "fused"
+_FUSED = (pathlib.Path(__file__).parent / "fused", "--experiment=fused", "--check=targets",
+          "--drawn-as=crossover")
 
 
 def test_the_figures_are_printed_and_written(tmp_path):
     out = tmp_path / "run"
     done = subprocess.run(
-        [_FUSED, "--experiment=fused", "--check=targets", "--preset=smoke", "--batch=1,64",
+        [*_FUSED, "--preset=smoke", "--batch=1,64",
          "--rank=2", "--variant=dense,fused*,sequential", "--measure=memory",
          f"--out={out}", "--quiet"],
         capture_output=True, text=True, check=False)
@@ -33,7 +34,7 @@ def test_the_figures_are_printed_and_written(tmp_path):
 
 
 def test_help_names_the_presets_and_groups_the_flags():
-    done = subprocess.run([_FUSED, "--experiment=fused", "--check=targets", "--help"],
+    done = subprocess.run([*_FUSED, "--help"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
@@ -44,7 +45,7 @@ def test_help_names_the_presets_and_groups_the_flags():
 
 
 def test_the_default_preset_has_a_plan():
-    done = subprocess.run([_FUSED, "--experiment=fused", "--check=targets", "--list"],
+    done = subprocess.run([*_FUSED, "--list"],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for cell in ("linear/merged/8x8x8:8x8x8/r2/b1/train/float32/cpu/t2",

@@ -1,7 +1,8 @@
 """Runs an experiment: the sweep with the experiment's preset, then tables, plots and report.
 
-Flags are those of the sweep program (--help); --preset takes a name of the experiment's presets or a
-file. The exit code is the sweep's; the last line printed is the results directory.
+Some experiments are measured by another program than the sweep. Flags are the program's (--help);
+--preset takes a name of the experiment's presets or a file. The exit code is the program's; the last
+line printed is the results directory.
 """
 
 import importlib
@@ -12,15 +13,13 @@ import signal
 import subprocess
 import sys
 
-from plotting import attention, crossover, results
+from plotting import results
 
 _HERE = pathlib.Path(__file__).parent
-_SWEEP = _HERE.parent / "benchmarks" / "sweep"
-_INVENTORY = _HERE.parent / "benchmarks" / "inventory"
+_PROGRAMS = _HERE.parent / "benchmarks"
+_INVENTORY = _PROGRAMS / "inventory"
 _PRESETS = _HERE / "presets"
 _USAGE = 2
-# What draws an experiment's results; the rest as `crossover`.
-_DRAW = {"attention": attention.draw_all}
 
 
 def _preset(experiment, value):
@@ -36,31 +35,35 @@ def _preset_names(experiment):
     return ", ".join(sorted(path.stem for path in (_PRESETS / experiment).glob("*.flags")))
 
 
+# What the BUILD file says of an experiment.
+_DECLARED = ("--experiment", "--check", "--program", "--drawn-as")
+
+
 def _split(arguments):
-    """Takes --experiment, --check and --preset out of the arguments."""
+    """Takes what is declared, and --preset, out of the arguments."""
     taken, rest = {}, []
     arguments = list(arguments)
     while arguments:
         argument = arguments.pop(0)
         name, equals, value = argument.partition("=")
-        if name in ("--experiment", "--check", "--preset"):
+        if name in (*_DECLARED, "--preset"):
             taken[name] = value if equals else (arguments.pop(0) if arguments else "")
         else:
             rest.append(argument)
     return taken, rest
 
 
-def _sweep(arguments, command):
-    """Runs the sweep and passes on what it prints; returns its exit code and its last line.
+def _measure(program, arguments, command):
+    """Runs the program and passes on what it prints; returns its exit code and its last line.
 
     `command` is what the user typed, for run.json.
     """
-    # Ctrl-C reaches the sweep too, which stops in order; this process waits for it.
+    # Ctrl-C reaches the program too, which stops in order; this process waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     last = ""
     environment = {**os.environ, "TTBENCH_COMMAND": command}
     with subprocess.Popen(
-        [_SWEEP, *arguments], stdout=subprocess.PIPE, text=True, env=environment
+        [_PROGRAMS / program, *arguments], stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         for line in process.stdout:
@@ -73,10 +76,11 @@ def _sweep(arguments, command):
 def main(argv):
     taken, arguments = _split(argv)
     experiment = taken["--experiment"]
+    program = taken.get("--program", "sweep")
     if {"--help", "-h"} & set(arguments):
-        print(f"//experiments:{experiment}: a sweep, then its tables, plots and report; by default "
-              f"--preset=default\nof {_preset_names(experiment)}. The flags are the sweep's:",
-              flush=True)
+        print(f"//experiments:{experiment}: measures, then draws tables, plots and report; by default "
+              f"--preset=default\nof {_preset_names(experiment)}. The flags are those of "
+              f"//benchmarks:{program}:", flush=True)
     resumes = any(a.partition("=")[0] == "--resume" for a in arguments)
     if not resumes:
         name = taken.get("--preset", "default")
@@ -91,17 +95,19 @@ def main(argv):
               file=sys.stderr)
         return _USAGE
 
-    declared = [f"{name}={taken[name]}" for name in ("--experiment", "--check") if name in taken]
+    declared = [f"{name}={taken[name]}" for name in _DECLARED if name in taken]
     typed = [a for a in argv if a not in declared]
-    code, directory = _sweep(
-        arguments, shlex.join(["bazel", "run", f"//experiments:{experiment}", "--", *typed])
+    code, directory = _measure(
+        program, arguments, shlex.join(["bazel", "run", f"//experiments:{experiment}", "--", *typed])
     )
-    if code not in (0, 1) or not pathlib.Path(directory, "results.csv").is_file():
+    rows = "results.csv" if program == "sweep" else f"{program}.csv"
+    if code not in (0, 1) or not pathlib.Path(directory, rows).is_file():
         return code  # --list, --help, or nothing that could be drawn.
     try:
         if _INVENTORY.exists():
             subprocess.run([_INVENTORY, directory], check=True)
-        paths = _DRAW.get(experiment, crossover.draw_all)(directory)
+        module = importlib.import_module("plotting." + taken.get("--drawn-as", experiment))
+        paths = module.draw_all(directory)
         if "--check" in taken:
             check = importlib.import_module("plotting." + taken["--check"])
             checked, words = check.check(directory)

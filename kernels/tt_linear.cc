@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -71,46 +70,11 @@ void RequireSizes(const std::string& what, const at::Tensor& tensor, at::IntArra
                    FormatSizes(sizes));
 }
 
-// Given the singular values of the unfolding before core k+1, largest first, the rank to keep.
-using ChooseRank = std::function<int64_t(int64_t k, const at::Tensor& singular_values)>;
-
-// `shape` has the modes; its ranks do not matter.
-TtLinear TtSvd(const at::Tensor& weight, const TtShape& shape, const ChooseRank& choose_rank,
-               const std::optional<at::Tensor>& bias) {
-  const at::NoGradGuard no_grad;
-  const int64_t last = shape.cores() - 1;
-  at::Tensor rest = weight.to(at::kCPU, at::kDouble)
-                        .reshape(WeightSizes(shape))
-                        .permute(WeightToCoreOrder(shape.cores()))
-                        .contiguous();
-  std::vector<at::Tensor> cores;
-  Modes ranks;
-  int64_t left_rank = 1;
-  for (int64_t k = 0; k < last; ++k) {
-    rest = rest.reshape({left_rank * shape.n(k) * shape.m(k), -1});
-    const auto [u, s, vh] = at::linalg_svd(rest, /*full_matrices=*/false);
-    const int64_t rank = choose_rank(k, s);
-    cores.push_back(u.narrow(1, 0, rank).reshape({left_rank, shape.n(k), shape.m(k), rank}));
-    rest = s.narrow(0, 0, rank).unsqueeze(1) * vh.narrow(0, 0, rank);
-    ranks.push_back(left_rank = rank);
-  }
-  cores.push_back(rest.reshape({left_rank, shape.n(last), shape.m(last), 1}));
-
-  TtLinear layer(TtShape(shape.in_modes(), shape.out_modes(), ranks),
-                 TtLinearOptions().bias(bias.has_value()).dtype(weight.scalar_type()));
-  layer->to(weight.device());
-  for (size_t k = 0; k < cores.size(); ++k) layer->cores()[k].copy_(cores[k]);
-  if (bias) layer->bias().copy_(*bias);
-  return layer;
-}
-
-// The modes with the least ranks, after checking that weight and bias have their sizes.
-TtShape ModesOf(const at::Tensor& weight, const Modes& in_modes, const Modes& out_modes,
-                const std::optional<at::Tensor>& bias) {
+// The modes with the least ranks, after checking that the weight has their sizes.
+TtShape ModesOf(const at::Tensor& weight, const Modes& in_modes, const Modes& out_modes) {
   TtShape shape = TtShape::Uniform(in_modes, out_modes, 1);
-  const std::string name = "modes " + shape.modes_name();
-  RequireSizes("weight", weight, {shape.out_features(), shape.in_features()}, name);
-  if (bias) RequireSizes("bias", *bias, {shape.out_features()}, name);
+  RequireSizes("weight", weight, {shape.out_features(), shape.in_features()},
+               "modes " + shape.modes_name());
   return shape;
 }
 
@@ -210,28 +174,76 @@ void TtLinearImpl::pretty_print(std::ostream& stream) const {
 TtLinear TtLinear::from_dense(const at::Tensor& weight, const Modes& in_modes,
                               const Modes& out_modes, const Modes& ranks,
                               const std::optional<at::Tensor>& bias) {
-  const TtShape modes = ModesOf(weight, in_modes, out_modes, bias);
-  const TtShape asked(in_modes, out_modes, ranks);
-  return TtSvd(
-      weight, modes,
+  return TtSvd(weight, in_modes, out_modes).Truncate(ranks, bias);
+}
+
+TtLinear TtLinear::from_dense(const at::Tensor& weight, const Modes& in_modes,
+                              const Modes& out_modes, double relative_error,
+                              const std::optional<at::Tensor>& bias) {
+  return TtSvd(weight, in_modes, out_modes).TruncateToError(relative_error, bias);
+}
+
+TtSvd::TtSvd(const at::Tensor& weight, const Modes& in_modes, const Modes& out_modes)
+    : modes_(ModesOf(weight, in_modes, out_modes)), options_(weight.options()) {
+  const at::NoGradGuard no_grad;
+  steps_[{}] = at::linalg_svd(weight.to(at::kCPU, at::kDouble)
+                                  .reshape(WeightSizes(modes_))
+                                  .permute(WeightToCoreOrder(modes_.cores()))
+                                  .reshape({modes_.n(0) * modes_.m(0), -1}),
+                              /*full_matrices=*/false);
+}
+
+TtLinear TtSvd::Cut(const ChooseRank& choose_rank, const std::optional<at::Tensor>& bias) {
+  if (bias) {
+    RequireSizes("bias", *bias, {modes_.out_features()}, "modes " + modes_.modes_name());
+  }
+  const at::NoGradGuard no_grad;
+  const int64_t last = modes_.cores() - 1;
+  std::vector<at::Tensor> cores;
+  Modes ranks;
+  int64_t left_rank = 1;
+  at::Tensor rest;
+  for (int64_t k = 0; k < last; ++k) {
+    auto step = steps_.find(ranks);
+    if (step == steps_.end()) {
+      const at::Tensor unfolding = rest.reshape({left_rank * modes_.n(k) * modes_.m(k), -1});
+      step = steps_.emplace(ranks, at::linalg_svd(unfolding, /*full_matrices=*/false)).first;
+    }
+    const auto& [u, s, vh] = step->second;
+    const int64_t rank = choose_rank(k, s);
+    cores.push_back(u.narrow(1, 0, rank).reshape({left_rank, modes_.n(k), modes_.m(k), rank}));
+    rest = s.narrow(0, 0, rank).unsqueeze(1) * vh.narrow(0, 0, rank);
+    ranks.push_back(left_rank = rank);
+  }
+  cores.push_back(rest.reshape({left_rank, modes_.n(last), modes_.m(last), 1}));
+
+  TtLinear layer(
+      TtShape(modes_.in_modes(), modes_.out_modes(), ranks),
+      TtLinearOptions().bias(bias.has_value()).dtype(c10::typeMetaToScalarType(options_.dtype())));
+  layer->to(options_.device());
+  for (size_t k = 0; k < cores.size(); ++k) layer->cores()[k].copy_(cores[k]);
+  if (bias) layer->bias().copy_(*bias);
+  return layer;
+}
+
+TtLinear TtSvd::Truncate(const Modes& ranks, const std::optional<at::Tensor>& bias) {
+  const TtShape asked(modes_.in_modes(), modes_.out_modes(), ranks);
+  return Cut(
       [&](int64_t k, const at::Tensor& singular_values) {
         return std::min(asked.right_rank(k), singular_values.size(0));
       },
       bias);
 }
 
-TtLinear TtLinear::from_dense(const at::Tensor& weight, const Modes& in_modes,
-                              const Modes& out_modes, double relative_error,
-                              const std::optional<at::Tensor>& bias) {
+TtLinear TtSvd::TruncateToError(double relative_error, const std::optional<at::Tensor>& bias) {
   if (!(relative_error >= 0 && relative_error < 1)) {
     throw std::invalid_argument("relative error " + std::to_string(relative_error) +
                                 " is not in [0, 1); give ranks as Modes{..}");
   }
-  const TtShape modes = ModesOf(weight, in_modes, out_modes, bias);
-  const double norm = weight.to(at::kDouble).norm().item<double>();
-  const double allowed = relative_error * norm / std::sqrt(static_cast<double>(modes.cores() - 1));
-  return TtSvd(
-      weight, modes,
+  // The norm is that of the singular values.
+  const double norm = std::get<1>(steps_.at({})).norm().item<double>();
+  const double allowed = relative_error * norm / std::sqrt(static_cast<double>(modes_.cores() - 1));
+  return Cut(
       [&](int64_t, const at::Tensor& singular_values) {
         const double* s = singular_values.const_data_ptr<double>();
         int64_t rank = singular_values.size(0);

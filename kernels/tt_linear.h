@@ -12,9 +12,12 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/shape.h"
@@ -80,21 +83,43 @@ class TtLinear : public torch::nn::ModuleHolder<TtLinearImpl> {
   using torch::nn::ModuleHolder<TtLinearImpl>::ModuleHolder;
   using Impl = TtLinearImpl;
 
-  // The layer whose W is close to `weight`, [M, N], by TT-SVD in float64 (Oseledets 2011,
-  // "Tensor-Train Decomposition", algorithm 1), in the dtype of `weight`; `bias` is [M], if given.
-  // Throws std::invalid_argument (ShapeError) for sizes that do not fit the modes.
-  //
-  // With `ranks` (as in TtShape): truncated to them, and to what the unfoldings have. W is then off
-  // by at most sqrt(K-1) times the error of the best layer of these ranks, in the Frobenius norm.
+  // The layer whose W is close to `weight`, [M, N]: TtSvd(weight, in_modes, out_modes) truncated.
   static TtLinear from_dense(const at::Tensor& weight, const Modes& in_modes,
                              const Modes& out_modes, const Modes& ranks,
                              const std::optional<at::Tensor>& bias = std::nullopt);
-  // With `relative_error`, in [0, 1): the least ranks for which each of the K-1 truncations drops
-  // at most relative_error / sqrt(K-1) * ||weight||_F, so that
-  // ||weight - W||_F <= relative_error * ||weight||_F, up to the rounding of the cores.
   static TtLinear from_dense(const at::Tensor& weight, const Modes& in_modes,
                              const Modes& out_modes, double relative_error,
                              const std::optional<at::Tensor>& bias = std::nullopt);
+};
+
+// Layers whose W is close to `weight`, [M, N], by TT-SVD in float64 (Oseledets 2011, "Tensor-Train
+// Decomposition", algorithm 1), in the dtype of `weight`. The singular value decompositions are
+// kept: layers share those before which their ranks are the same, the first at least, which is that
+// of the whole weight.
+class TtSvd {
+ public:
+  // Throws std::invalid_argument (ShapeError) for sizes that do not fit the modes.
+  TtSvd(const at::Tensor& weight, const Modes& in_modes, const Modes& out_modes);
+
+  // Truncated to the ranks (as in TtShape), and to what the unfoldings have. W is then off by at
+  // most sqrt(K-1) times the error of the best layer of these ranks, in the Frobenius norm. `bias`
+  // is [M], if given.
+  TtLinear Truncate(const Modes& ranks, const std::optional<at::Tensor>& bias = std::nullopt);
+  // The least ranks for which each of the K-1 truncations drops at most
+  // relative_error / sqrt(K-1) * ||weight||_F, so that ||weight - W||_F <= relative_error *
+  // ||weight||_F, up to the rounding of the cores; relative_error in [0, 1).
+  TtLinear TruncateToError(double relative_error,
+                           const std::optional<at::Tensor>& bias = std::nullopt);
+
+ private:
+  // Given the singular values of the unfolding before core k+1, largest first, the rank to keep.
+  using ChooseRank = std::function<int64_t(int64_t k, const at::Tensor& singular_values)>;
+  TtLinear Cut(const ChooseRank& choose_rank, const std::optional<at::Tensor>& bias);
+
+  TtShape modes_;  // With the least ranks.
+  at::TensorOptions options_;
+  // By the ranks before it, what is decomposed after cutting to them: U, the singular values, V^T.
+  std::map<Modes, std::tuple<at::Tensor, at::Tensor, at::Tensor>> steps_;
 };
 
 }  // namespace ttbench

@@ -356,6 +356,20 @@ TEST_F(TtLinearTest, FromDenseTruncatesAsWellAsTheUnfoldingsAllow) {
   }
 }
 
+TEST_F(TtLinearTest, OneTtSvdServesAllRanks) {
+  const Modes in_modes{3, 4, 3}, out_modes{4, 3, 3};
+  const at::Tensor weight = at::randn({36, 36}, at::kDouble), bias = at::randn({36}, at::kDouble);
+  TtSvd svd(weight, in_modes, out_modes);
+  for (const Modes& ranks : std::vector<Modes>{{12, 9}, {5, 4}, {1, 1}, {5, 9}, {12, 2}}) {
+    TtLinear layer = svd.Truncate(ranks, bias);
+    TtLinear anew = TtLinear::from_dense(weight, in_modes, out_modes, ranks);
+    EXPECT_EQ(layer->shape(), anew->shape());
+    EXPECT_TRUE(layer->to_dense().equal(anew->to_dense()));
+    EXPECT_TRUE(layer->bias().equal(bias));
+  }
+  ExpectSame(svd.Truncate({12, 9})->to_dense(), weight);
+}
+
 TEST_F(TtLinearTest, FromDenseClipsRanksToWhatTheUnfoldingsHave) {
   const at::Tensor weight = at::randn({8, 27}, at::kDouble);
   // 6 by the modes; after a first rank of 1 only 1 * 3 * 2 columns are left for the second.

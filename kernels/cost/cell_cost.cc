@@ -129,7 +129,7 @@ CellCost PredictCellCost(Phase phase, DType dtype, int64_t threads,
   };
   // The first step makes the optimizer's state; the second is what every later one is.
   if (has_step) iterate();
-  const size_t events_before = ledger.events().size();
+  const size_t events_before = ledger.events().size(), copies_before = tape.copies().size();
   const int64_t flops_before = tape.flops();
   const int64_t allocated_before = ledger.allocated_bytes();
   iterate();
@@ -137,6 +137,12 @@ CellCost PredictCellCost(Phase phase, DType dtype, int64_t threads,
   cost.allocated_bytes = ledger.allocated_bytes() - allocated_before;
   cost.events.assign(ledger.events().begin() + static_cast<std::ptrdiff_t>(events_before),
                      ledger.events().end());
+  cost.copies.assign(tape.copies().begin() + static_cast<std::ptrdiff_t>(copies_before),
+                     tape.copies().end());
+  for (cost::CopyRecord& copy : cost.copies) {
+    copy.source_event -= static_cast<int64_t>(events_before);
+    copy.target_event -= static_cast<int64_t>(events_before);
+  }
   return cost;
 }
 

@@ -40,6 +40,9 @@ struct CellCost {
   int64_t allocated_bytes = 0;
   // The allocations and releases of the measured iteration, in order.
   std::vector<cost::Ledger::Event> events;
+  // What of them are copies, in order; their events are places in the above, and negative for
+  // buffers that are older.
+  std::vector<cost::CopyRecord> copies;
   // What is wrong with the model itself, as the end of a sentence; "" for nothing.
   std::string flaw;
 };

@@ -8,7 +8,10 @@
 namespace ttbench::cost {
 
 Ledger::Buffer::Buffer(Ledger* ledger, std::string name, int64_t bytes)
-    : ledger_(ledger), name_(std::move(name)), bytes_(bytes) {}
+    : ledger_(ledger),
+      name_(std::move(name)),
+      bytes_(bytes),
+      event_(static_cast<int64_t>(ledger->events_.size())) {}
 
 Ledger::Buffer::~Buffer() {
   if (bytes_ == 0) return;

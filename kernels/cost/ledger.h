@@ -31,13 +31,15 @@ class Ledger {
     Buffer& operator=(const Buffer&) = delete;
     const std::string& name() const { return name_; }
     int64_t bytes() const { return bytes_; }
+    // The place of its allocation in events(); where the next event will be, if it has no bytes.
+    int64_t event() const { return event_; }
 
    private:
     friend class Ledger;
     Buffer(Ledger* ledger, std::string name, int64_t bytes);
     Ledger* ledger_;
     std::string name_;
-    int64_t bytes_;
+    int64_t bytes_, event_;
   };
   using Handle = std::shared_ptr<Buffer>;
 

@@ -25,6 +25,7 @@ struct Node {
 
   int64_t sequence = 0;
   std::string name;  // Of the output, for naming its gradient.
+  std::string part;  // Of the program, at the time.
   int64_t outputs = 1;
   std::vector<Edge> inputs;
   std::vector<Tensor> saved;
@@ -136,6 +137,7 @@ Tape::~Tape() = default;
 
 Tensor Tape::New(std::string name, Sizes sizes, const Sizes& order, int64_t element_bytes) {
   Tensor t;
+  if (!part_.empty() && name.find(part_) == std::string::npos) name.insert(0, part_);
   t.buffer_ = ledger_->Allocate(std::move(name), CheckedMul(Product(sizes), element_bytes));
   t.element_bytes_ = element_bytes;
   t.strides_.resize(sizes.size());
@@ -209,6 +211,7 @@ void Tape::Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Te
   auto node = std::make_shared<Node>();
   node->sequence = next_sequence_++;
   node->name = out->name();
+  node->part = part_;
   for (const Tensor& input : inputs) node->inputs.push_back({input.grad_fn_, input.output_nr_});
   node->saved = std::move(saved);
   node->backward = [backward = std::move(backward)](std::vector<Tensor>& grads,
@@ -218,10 +221,17 @@ void Tape::Record(Tensor* out, const std::vector<Tensor>& inputs, std::vector<Te
   out->grad_fn_ = std::move(node);
 }
 
+void Tape::NoteCopy(const Tensor& source, const Tensor& target) {
+  const Ledger::Buffer &from = *source.buffer_, &to = *target.buffer_;
+  if (to.bytes() == 0) return;
+  copies_.push_back({from.name(), to.name(), to.bytes(), from.event(), to.event()});
+}
+
 Tensor Tape::Copy(const Tensor& source, Sizes sizes, const std::string& name) {
   // A transposed matrix is copied block by block, by way of one block.
   constexpr int64_t kBlock = 60;
   Tensor copy = Empty(name, std::move(sizes), source.element_bytes_);
+  NoteCopy(source, copy);
   if (source.dim() == 2 && source.strides_[0] == 1 && source.strides_[1] == source.sizes_[0] &&
       source.numel() >= kBlock * kBlock) {
     Empty("block of a transposing copy", {kBlock, kBlock}, source.element_bytes_);
@@ -268,6 +278,7 @@ Tensor Tape::Contiguous(const Tensor& a, const std::string& name) {
 Tensor Tape::Cast(const Tensor& a, int64_t element_bytes, const std::string& name) {
   Tensor out = Empty(name, a.sizes_, element_bytes);
   out.strides_ = a.strides_;
+  NoteCopy(a, out);
   Record(&out, {a}, {},
          [this, back = a.element_bytes_](const Tensor& grad, const std::vector<Tensor>&) {
            return std::vector<Tensor>{Cast(grad, back, grad.name() + ", cast")};
@@ -558,9 +569,11 @@ Tensor Tape::Mm(const Tensor& a, const Tensor& b, const std::string& name) {
   AddFlops(CheckedMul(2 * a.size(1), out.numel()));
   {
     // Operands that BLAS cannot address are copied for the product's duration.
-    Tensor a_copy, b_copy;
-    if (!BlasAddresses(a)) a_copy = Empty(a.name() + ", copied by mm", a.sizes_, a.element_bytes_);
-    if (!BlasAddresses(b)) b_copy = Empty(b.name() + ", copied by mm", b.sizes_, b.element_bytes_);
+    std::vector<Tensor> copies;
+    for (const Tensor* operand : {&a, &b}) {
+      if (!BlasAddresses(*operand))
+        copies.push_back(Copy(*operand, operand->sizes_, operand->name() + ", copied by mm"));
+    }
   }
   Record(&out, {a, b}, SavedOperands(a, b),
          [this, operands = std::vector<Operand>{Operand(a), Operand(b)}](
@@ -879,7 +892,9 @@ void Tape::RunBackward(const std::vector<Tensor>& y, const std::vector<Tensor>& 
       gradients_.emplace_back(node.get(), std::move(grad));
       continue;
     }
+    part_ = node->part;
     std::vector<Tensor> grads = node->backward(arrived, node->saved);
+    part_.clear();
     arrived.clear();
     node->saved.clear();
     for (size_t i = 0; i < node->inputs.size(); ++i) {

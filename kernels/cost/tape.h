@@ -53,6 +53,14 @@ class Tensor {
   bool is_view_ = false;           // LibTorch keeps the tensor alive that it is a view of.
 };
 
+// A tensor whose elements were moved into a new buffer, and nothing computed from them. Events are
+// the places in the ledger's events() where the buffers were allocated.
+struct CopyRecord {
+  std::string source, target;
+  int64_t bytes = 0;  // Written.
+  int64_t source_event = 0, target_event = 0;
+};
+
 class Tape {
  public:
   // element_bytes: of leaves, and of what is made from them but by Cast; with_grad: operators
@@ -143,6 +151,22 @@ class Tape {
     bool recording_;
   };
 
+  // While one lives, buffers are named as of a part of the program, "feed-forward: T2"; so are,
+  // later, those of the backward of what is recorded meanwhile.
+  class Part {
+   public:
+    Part(Tape* tape, const std::string& name) : tape_(tape), outer_(tape->part_) {
+      tape->part_ = name + ": ";
+    }
+    ~Part() { tape_->part_ = outer_; }
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+   private:
+    Tape* tape_;
+    std::string outer_;
+  };
+
   // A torch::autograd::Function: `forward` runs without recording and returns the output; `saved`
   // is kept until the node has run; `backward` maps the output's gradient and what was saved to the
   // inputs' gradients, and must capture no tensors.
@@ -164,9 +188,14 @@ class Tape {
   int64_t flops() const { return flops_; }
   void AddFlops(int64_t flops);
 
+  // In order: by reshape() and contiguous(), of matrices that GEMM cannot address, by to(), and of
+  // leaves' gradients. Those of no bytes are left out.
+  const std::vector<CopyRecord>& copies() const { return copies_; }
+
  private:
   friend struct Node;
   Tensor New(std::string name, Sizes sizes, const Sizes& order, int64_t element_bytes);
+  void NoteCopy(const Tensor& source, const Tensor& target);
   // A contiguous copy of the elements of `source`, in the shape `sizes`.
   Tensor Copy(const Tensor& source, Sizes sizes, const std::string& name);
   Tensor View(const Tensor& a, Sizes sizes, Sizes strides);
@@ -204,8 +233,10 @@ class Tape {
   int64_t element_bytes_;
   bool recording_;
   int64_t threads_;
+  std::string part_;  // "" or as it stands before a name.
   int64_t next_sequence_ = 0;
   int64_t flops_ = 0;
+  std::vector<CopyRecord> copies_;
   std::vector<std::pair<const Node*, Tensor>> gradients_;
 };
 

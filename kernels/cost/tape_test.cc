@@ -340,6 +340,35 @@ TEST(TapeTest, ChunksShareOneNode) {
   EXPECT_EQ(tape.Gradient(x).sizes(), x.sizes());
 }
 
+TEST(TapeTest, NamesBuffersOfAPartOfTheProgram) {
+  Ledger ledger;
+  Tape tape(&ledger, 4, /*with_grad=*/true);
+  const Tensor x = tape.Leaf("x", {5, 7});
+  Tensor y;
+  {
+    const Tape::Part part(&tape, "part");
+    y = tape.Tanh(x, "y");
+  }
+  EXPECT_EQ(y.name(), "part: y");
+  EXPECT_EQ(tape.Tanh(y, "z").name(), "z");
+  tape.RunBackward(y, tape.Empty("dy", {5, 7}));
+  EXPECT_EQ(tape.Gradient(x).name(), "d(part: y's input)");
+  EXPECT_EQ(tape.Empty("after", {1}).name(), "after");
+}
+
+// The gradient of what has no history is not asked for.
+TEST(TapeTest, ConstantsGetNoGradient) {
+  Ledger ledger;
+  Tape tape(&ledger, 4, /*with_grad=*/true);
+  const Tensor weight = tape.Leaf("weight", {7, 3}), constant = tape.Empty("constant", {5, 7});
+  const Tensor y = tape.Mm(constant, weight, "y");
+  tape.RunBackward(y, tape.Empty("dy", {5, 3}));
+  // One product forward, one for the weight's gradient.
+  EXPECT_EQ(tape.flops(), 2 * 2 * 5 * 7 * 3);
+  EXPECT_TRUE(tape.Gradient(weight).defined());
+  EXPECT_FALSE(tape.Add(constant, constant, "sum").requires_grad());
+}
+
 TEST(TapeTest, RefusesSizesThatDoNotFit) {
   Ledger ledger;
   Tape tape(&ledger, 4, /*with_grad=*/false);

@@ -28,6 +28,7 @@
 #include "benchmarks/memory_meter.h"
 #include "benchmarks/progress.h"
 #include "benchmarks/result_table.h"
+#include "benchmarks/run_directory.h"
 #include "benchmarks/timing_pass.h"
 #include "benchmarks/usage_error.h"
 #include "kernels/problem.h"

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,38 @@ struct TransformerXlWeights {
   Tensor word_bias;                     // [vocabulary]
   std::vector<Layer> layers;
 };
+
+// The weights of a network whose parameters `find(name)` gives by their names in ParametersOf(),
+// and whose position-wise layers position_wise(name, shape) makes from "layer1.up" and such.
+template <typename Tensor, typename Find, typename PositionWise>
+TransformerXlWeights<Tensor> WeightsByName(const TransformerXlOptions& options, const Find& find,
+                                           const PositionWise& position_wise) {
+  TransformerXlWeights<Tensor> weights;
+  weights.embedding = find("embedding");
+  weights.content_bias = find("content_bias");
+  weights.position_bias = find("position_bias");
+  if (options.clusters() > 0) {
+    weights.cluster_weight = find("cluster_weight");
+    weights.cluster_bias = find("cluster_bias");
+  }
+  weights.word_bias = find("word_bias");
+  for (int64_t l = 0; l < options.layers; ++l) {
+    const std::string prefix = "layer" + std::to_string(l + 1) + ".";
+    typename TransformerXlWeights<Tensor>::Layer& layer = weights.layers.emplace_back();
+    layer.query = find(prefix + "query");
+    layer.key = find(prefix + "key");
+    layer.value = find(prefix + "value");
+    layer.position = find(prefix + "position");
+    layer.output = find(prefix + "output");
+    layer.attention_norm_weight = find(prefix + "attention_norm_weight");
+    layer.attention_norm_bias = find(prefix + "attention_norm_bias");
+    layer.feed_forward_norm_weight = find(prefix + "feed_forward_norm_weight");
+    layer.feed_forward_norm_bias = find(prefix + "feed_forward_norm_bias");
+    layer.up = position_wise(prefix + "up", options.up);
+    layer.down = position_wise(prefix + "down", options.down);
+  }
+  return weights;
+}
 
 // Where the adaptive softmax finds the targets.
 template <typename Tensor>

@@ -2,12 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
-#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -31,48 +31,66 @@ std::string Sizes(const at::Tensor& tensor) {
 
 void RequireWords(const char* name, const at::Tensor& words, int64_t vocabulary) {
   Require(words.scalar_type() == at::kLong, std::string(name) + " are not int64");
-  if (words.numel() == 0) return;
-  const int64_t least = words.min().item<int64_t>(), most = words.max().item<int64_t>();
+  // Without operators, which would allocate.
+  const int64_t* data = words.const_data_ptr<int64_t>();
+  const auto [first, last] = std::minmax_element(data, data + words.numel());
+  const int64_t least = *first, most = *last;
   Require(least >= 0 && most < vocabulary,
           std::string(name) + " go from " + std::to_string(least) + " to " + std::to_string(most) +
               "; the vocabulary has " + std::to_string(vocabulary) + " words");
 }
 
+bool EndsWith(const std::string& name, const std::string& end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+void Initialise(const std::string& name, at::Tensor parameter) {
+  const at::NoGradGuard no_grad;
+  const bool of_attention = name == "content_bias" || name == "position_bias";
+  if (EndsWith(name, "bias") && !of_attention) {
+    parameter.zero_();
+  } else {
+    parameter.normal_(EndsWith(name, "norm_weight") ? 1 : 0, kInitialDeviation);
+  }
+}
+
 }  // namespace
 
+// y = x W^T + bias
+struct TransformerXlImpl::DenseModule : torch::nn::Module {
+  at::Tensor weight, bias;
+
+  DenseModule(int64_t in, int64_t out, at::ScalarType dtype) {
+    weight = register_parameter("weight", at::empty({out, in}, dtype));
+    bias = register_parameter("bias", at::empty({out}, dtype));
+  }
+};
+
 struct TransformerXlImpl::LayerModule : torch::nn::Module {
-  at::Tensor query, key, value, position, output;
-  at::Tensor attention_norm_weight, attention_norm_bias;
-  at::Tensor feed_forward_norm_weight, feed_forward_norm_bias;
-  torch::nn::Linear dense_up = nullptr, dense_down = nullptr;
+  std::shared_ptr<DenseModule> dense_up, dense_down;
   TtLinear up = nullptr, down = nullptr;
 
-  at::Tensor Normal(const char* name, at::IntArrayRef sizes, at::ScalarType dtype, double mean) {
-    return register_parameter(name, at::empty(sizes, dtype).normal_(mean, kInitialDeviation));
-  }
-
+  // Without the position-wise layers.
   LayerModule(const TransformerXlOptions& options, at::ScalarType dtype) {
     const int64_t model = options.d_model, heads = options.heads * options.d_head;
-    query = Normal("query", {heads, model}, dtype, 0);
-    key = Normal("key", {heads, model}, dtype, 0);
-    value = Normal("value", {heads, model}, dtype, 0);
-    position = Normal("position", {heads, model}, dtype, 0);
-    output = Normal("output", {model, heads}, dtype, 0);
-    attention_norm_weight = Normal("attention_norm_weight", {model}, dtype, 1);
-    attention_norm_bias = register_parameter("attention_norm_bias", at::zeros({model}, dtype));
-    feed_forward_norm_weight = Normal("feed_forward_norm_weight", {model}, dtype, 1);
-    feed_forward_norm_bias =
-        register_parameter("feed_forward_norm_bias", at::zeros({model}, dtype));
+    auto make = [&](const char* name, at::IntArrayRef sizes) {
+      register_parameter(name, at::empty(sizes, dtype));
+    };
+    make("query", {heads, model});
+    make("key", {heads, model});
+    make("value", {heads, model});
+    make("position", {heads, model});
+    make("output", {model, heads});
+    make("attention_norm_weight", {model});
+    make("attention_norm_bias", {model});
+    make("feed_forward_norm_weight", {model});
+    make("feed_forward_norm_bias", {model});
   }
 
   void AddPositionWise(const TransformerXlOptions& options, at::ScalarType dtype) {
     if (options.is_dense()) {
       auto make = [&](const char* name, int64_t in, int64_t out) {
-        torch::nn::Linear layer(in, out);
-        layer->to(dtype);
-        layer->weight.normal_(0, kInitialDeviation);
-        layer->bias.zero_();
-        return register_module(name, layer);
+        return register_module(name, std::make_shared<DenseModule>(in, out, dtype));
       };
       dense_up = make("up", options.d_model, options.d_inner);
       dense_down = make("down", options.d_inner, options.d_model);
@@ -85,74 +103,70 @@ struct TransformerXlImpl::LayerModule : torch::nn::Module {
   }
 };
 
-TransformerXlImpl::TransformerXlImpl(TransformerXlOptions options, at::ScalarType dtype)
+TransformerXlImpl::TransformerXlImpl(TransformerXlOptions options, at::ScalarType dtype,
+                                     InitialValues initial_values)
     : options_(std::move(options)) {
   CheckOptions(options_);
-  const at::NoGradGuard no_grad;
-  auto normal = [&](const char* name, at::IntArrayRef sizes) {
-    return register_parameter(name, at::empty(sizes, dtype).normal_(0, kInitialDeviation));
+  auto make = [&](const char* name, at::IntArrayRef sizes) {
+    register_parameter(name, at::empty(sizes, dtype));
   };
-  embedding_ = normal("embedding", {options_.vocabulary, options_.d_model});
-  content_bias_ = normal("content_bias", {options_.heads, options_.d_head});
-  position_bias_ = normal("position_bias", {options_.heads, options_.d_head});
+  make("embedding", {options_.vocabulary, options_.d_model});
+  make("content_bias", {options_.heads, options_.d_head});
+  make("position_bias", {options_.heads, options_.d_head});
   if (options_.clusters() > 0) {
-    cluster_weight_ = normal("cluster_weight", {options_.clusters(), options_.d_model});
-    cluster_bias_ = register_parameter("cluster_bias", at::zeros({options_.clusters()}, dtype));
+    make("cluster_weight", {options_.clusters(), options_.d_model});
+    make("cluster_bias", {options_.clusters()});
   }
-  word_bias_ = register_parameter("word_bias", at::zeros({options_.vocabulary}, dtype));
+  make("word_bias", {options_.vocabulary});
   positions_ = register_buffer("positions", PositionCodes(options_, dtype));
   mask_ = register_buffer("mask", AttentionMask(options_, dtype));
   for (int64_t l = 0; l < options_.layers; ++l) {
     layers_.push_back(register_module("layer" + std::to_string(l + 1),
                                       std::make_shared<LayerModule>(options_, dtype)));
   }
-  for (const auto& layer : layers_) layer->AddPositionWise(options_, dtype);
+  const bool initialise = initial_values == InitialValues::kPublished;
+  if (initialise) {
+    for (auto& parameter : named_parameters()) Initialise(parameter.key(), parameter.value());
+  }
+  for (const auto& layer : layers_) {
+    layer->AddPositionWise(options_, dtype);
+    if (!initialise || !options_.is_dense()) continue;
+    for (const auto& module : {layer->dense_up, layer->dense_down}) {
+      Initialise("weight", module->weight);
+      Initialise("bias", module->bias);
+    }
+  }
 }
 
 TransformerXlWeights<at::Tensor> TransformerXlImpl::Weights() const {
-  TransformerXlWeights<at::Tensor> weights;
-  weights.embedding = embedding_;
-  weights.content_bias = content_bias_;
-  weights.position_bias = position_bias_;
-  weights.cluster_weight = cluster_weight_;
-  weights.cluster_bias = cluster_bias_;
-  weights.word_bias = word_bias_;
-  for (const auto& layer : layers_) {
-    LayerModule* module = layer.get();
-    auto& out = weights.layers.emplace_back();
-    out.query = module->query;
-    out.key = module->key;
-    out.value = module->value;
-    out.position = module->position;
-    out.output = module->output;
-    out.attention_norm_weight = module->attention_norm_weight;
-    out.attention_norm_bias = module->attention_norm_bias;
-    out.feed_forward_norm_weight = module->feed_forward_norm_weight;
-    out.feed_forward_norm_bias = module->feed_forward_norm_bias;
-    if (options_.is_dense()) {
-      out.up = [module](const at::Tensor& x) { return module->dense_up->forward(x); };
-      out.down = [module](const at::Tensor& x) { return module->dense_down->forward(x); };
-    } else {
-      out.up = [module](const at::Tensor& x) { return module->up->forward(x); };
-      out.down = [module](const at::Tensor& x) { return module->down->forward(x); };
-    }
-  }
-  return weights;
+  const auto by_name = named_parameters();
+  auto layer = layers_.begin();
+  return WeightsByName<at::Tensor>(
+      options_, [&](const std::string& name) { return by_name[name]; },
+      [&](const std::string& name, const auto&) -> std::function<at::Tensor(const at::Tensor&)> {
+        const bool is_down = EndsWith(name, ".down");
+        const LayerModule& module = is_down ? **layer++ : **layer;
+        if (options_.is_dense()) {
+          const auto& dense = is_down ? module.dense_down : module.dense_up;
+          return [dense](const at::Tensor& x) { return at::linear(x, dense->weight, dense->bias); };
+        }
+        return [tt = is_down ? module.down : module.up](const at::Tensor& x) mutable {
+          return tt->forward(x);
+        };
+      });
 }
 
 TtLinear TransformerXlImpl::up(int64_t layer) const { return layers_[layer]->up; }
 TtLinear TransformerXlImpl::down(int64_t layer) const { return layers_[layer]->down; }
 
-void TransformerXlImpl::CheckInputs(const at::Tensor& tokens, const at::Tensor& targets,
-                                    const std::vector<at::Tensor>& memory) const {
+void TransformerXlImpl::CheckSizes(const at::Tensor& tokens, const at::Tensor& targets,
+                                   const std::vector<at::Tensor>& memory) const {
   Require(tokens.dim() == 2 && tokens.size(0) <= options_.target_len,
           "tokens are " + Sizes(tokens) + "; they must be [T, B], T at most " +
               std::to_string(options_.target_len));
   Require(tokens.numel() > 0, "there are no tokens");
   Require(targets.sizes() == tokens.sizes(),
           "targets are " + Sizes(targets) + " where tokens are " + Sizes(tokens));
-  RequireWords("tokens", tokens, options_.vocabulary);
-  RequireWords("targets", targets, options_.vocabulary);
   if (memory.empty()) return;
   Require(static_cast<int64_t>(memory.size()) == options_.layers,
           std::to_string(memory.size()) + " tensors of memory for " +
@@ -170,15 +184,19 @@ void TransformerXlImpl::CheckInputs(const at::Tensor& tokens, const at::Tensor& 
 TransformerXlImpl::Output TransformerXlImpl::forward(const at::Tensor& tokens,
                                                      const at::Tensor& targets,
                                                      const std::vector<at::Tensor>& memory) {
-  CheckInputs(tokens, targets, memory);
+  CheckSizes(tokens, targets, memory);
+  const at::Tensor flat_tokens = tokens.contiguous().view({-1});
+  const at::Tensor flat_targets = targets.contiguous().view({-1});
+  RequireWords("tokens", flat_tokens, options_.vocabulary);
+  RequireWords("targets", flat_targets, options_.vocabulary);
   const int64_t length = tokens.size(0);
   const int64_t remembered = memory.empty() ? 0 : memory.front().size(0);
   // The buffers are for the longest segment and memory.
   const int64_t unused = options_.memory_len - remembered;
   const int64_t keys = remembered + length;
   TransformerXlInputs<at::Tensor> inputs;
-  inputs.tokens = tokens.reshape({-1});
-  inputs.targets = FindTargets(options_, targets.contiguous().view({-1}));
+  inputs.tokens = flat_tokens;
+  inputs.targets = FindTargets(options_, flat_targets);
   inputs.memory = memory;
   inputs.positions = positions_.narrow(0, positions_.size(0) - keys, keys);
   inputs.mask = mask_.narrow(0, 0, length).narrow(1, unused, keys);

@@ -33,14 +33,20 @@ class TransformerXlImpl : public torch::nn::Module {
     std::vector<at::Tensor> memory;  // For each layer [at most memory_len, B, d_model], detached.
   };
 
+  enum class InitialValues {
+    kPublished,
+    kUnset,  // For whoever fills the parameters.
+  };
+
   // Registers the parameters of ParametersOf(options), and "positions" and "mask" as buffers.
-  // Initialised as the published code does: weights from a normal distribution of deviation 0.02,
-  // biases 0, the norms' weights from one of mean 1. All but the position-wise matrices are drawn
-  // first, so that with the same seed they are the same whatever the variant; the cores, which
-  // TtLinear draws, come last and are the same for all TT variants.
+  // Initial values are as in the published code: weights from a normal distribution of deviation
+  // 0.02, biases 0, the norms' weights from one of mean 1. All but the position-wise matrices are
+  // drawn first, so that with the same seed they are the same whatever the variant; the cores,
+  // which TtLinear draws, come last and are the same for all TT variants.
   //
   // Throws std::invalid_argument as CheckOptions() and TtLinear do.
-  explicit TransformerXlImpl(TransformerXlOptions options, at::ScalarType dtype = at::kFloat);
+  explicit TransformerXlImpl(TransformerXlOptions options, at::ScalarType dtype = at::kFloat,
+                             InitialValues initial_values = InitialValues::kPublished);
 
   // tokens and targets are [T, B] int64, T at most target_len; memory is empty, or what the segment
   // before returned. Throws std::invalid_argument for other sizes and for words that are not of the
@@ -49,20 +55,23 @@ class TransformerXlImpl : public torch::nn::Module {
                  const std::vector<at::Tensor>& memory = {});
 
   const TransformerXlOptions& options() const { return options_; }
+  // Of memory_len + target_len places, and of target_len tokens (PositionCodes(), AttentionMask()).
+  const at::Tensor& positions() const { return positions_; }
+  const at::Tensor& mask() const { return mask_; }
   // Of each layer, counted from 0; null where the position-wise layers are dense.
   TtLinear up(int64_t layer) const;
   TtLinear down(int64_t layer) const;
 
  private:
+  struct DenseModule;
   struct LayerModule;
 
-  void CheckInputs(const at::Tensor& tokens, const at::Tensor& targets,
-                   const std::vector<at::Tensor>& memory) const;
+  void CheckSizes(const at::Tensor& tokens, const at::Tensor& targets,
+                  const std::vector<at::Tensor>& memory) const;
   // Handles to the parameters, and the position-wise layers as functions.
   TransformerXlWeights<at::Tensor> Weights() const;
 
   TransformerXlOptions options_;
-  at::Tensor embedding_, content_bias_, position_bias_, cluster_weight_, cluster_bias_, word_bias_;
   at::Tensor positions_, mask_;
   std::vector<std::shared_ptr<LayerModule>> layers_;
 };
