@@ -22,7 +22,7 @@ namespace {
 
 // Those of a sweep that make no sense without its result table.
 SweepFlags Parse(const std::vector<std::string>& arguments, const GridProgram& program,
-                 int64_t cores) {
+                 int64_t threads) {
   static const std::set<std::string> always = {"preset", "filter", "seed",      "out",
                                                "list",   "quiet",  "experiment"};
   for (const std::string& argument : arguments) {
@@ -34,7 +34,7 @@ SweepFlags Parse(const std::vector<std::string>& arguments, const GridProgram& p
     }
   }
   std::string help;
-  SweepFlags flags = *ParseSweepFlags(arguments, cores, &help);
+  SweepFlags flags = *ParseSweepFlags(arguments, threads, &help);
   for (const Grid& grid : flags.grids) {
     if (!grid.attention_variants.empty()) {
       throw UsageError("--variant: '" + grid.attention_variants.front() +
@@ -54,7 +54,8 @@ int Run(int argc, char** argv, const GridProgram& program,
     }
   }
   const Machine machine = ReadMachine();
-  GridRun run{Parse(arguments, program, machine.cores), {}, ""};
+  GridRun run{
+      Parse(arguments, program, program.threads > 0 ? program.threads : machine.cores), {}, ""};
   std::vector<std::string> notes;
   run.plan =
       MakePlan(run.flags.grids, run.flags.filter, {AvailableMemoryBytes() / 4 * 3, 0}, &notes);

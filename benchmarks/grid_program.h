@@ -2,6 +2,7 @@
 // directory, their run.json and their exit codes are those of a sweep.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
@@ -18,6 +19,7 @@ struct GridProgram {
   std::set<std::string> flags;  // Of the sweep's flags those that it takes, besides --preset,
                                 // --filter, --seed, --out, --list and --quiet.
   std::string help;
+  int64_t threads = 0;  // Where no flag says; 0: all cores.
 };
 
 struct GridRun {

@@ -183,7 +183,7 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
   // Timing has both alive at once; memory is measured of one after the other.
   const int64_t peaks = measure_time ? CheckedAdd(*planned.cost.bytes.peak, *base.bytes.peak)
                                      : std::max(*planned.cost.bytes.peak, *base.bytes.peak);
-  const int64_t bytes = std::max(peaks, workload.SetUpPeakBytes());
+  int64_t bytes = std::max(peaks, workload.SetUpPeakBytes());
 
   const bool on_cuda = cell.device.is_cuda();
   auto predict = [&](const Workload& of, const CellCost& cost) {
@@ -202,6 +202,12 @@ PlannedCell PlanCell(const Cell& cell, bool measure_time, int64_t min_time_ns,
     const double round = std::max(least, variant_seconds) + std::max(least, base_seconds);
     constexpr double kRounds = 6;
     planned.seconds += std::min(kRounds * round, kTimeLimitFactor * least + round);
+  }
+
+  if (limits.budget_bytes > 0 && *planned.cost.bytes.peak > limits.budget_bytes) {
+    planned.seconds *=
+        static_cast<double>(limits.budget_bytes) / static_cast<double>(*planned.cost.bytes.peak);
+    bytes = limits.budget_bytes;
   }
 
   if (on_cuda) {
@@ -235,11 +241,8 @@ std::vector<PlannedCell> MakePlan(const std::vector<Grid>& grids, const std::str
       const std::string name = cell.Name();
       if (!filter.empty() && !GlobMatches(filter, name)) return;
       if (!names.insert(name).second) return;
-      // A cell that may not pass its budget does not pass a limit above it.
       Limits cell_limits = limits;
-      if (grid.memory_budget_bytes > 0 && grid.memory_budget_bytes < limits.memory_bytes) {
-        cell_limits.memory_bytes = 0;
-      }
+      cell_limits.budget_bytes = grid.memory_budget_bytes;
       try {
         plan.push_back(PlanCell(cell, grid.measure_time,
                                 grid.timing.min_time_ns * grid.timing.repetitions / 5,

@@ -280,5 +280,16 @@ TEST(ShapesOfTest, TakesModesAsTheyAre) {
   for (const TtShape& shape : ShapesOf(grid, 3)) EXPECT_EQ(shape.uniform_rank(), 3);
 }
 
+// A cell that passes its budget needs no more memory than that, and ends when it does.
+TEST(PlanCellTest, ABudgetBoundsWhatACellNeeds) {
+  const Cell cell = LinearCell("sequential", {TtShape::Cube(3, 16, 8), 4096, Phase::kTrain}, 8);
+  const PlannedCell free = PlanCell(cell, /*measure_time=*/false, 0, {});
+  const int64_t peak = *free.cost.bytes.peak;
+  EXPECT_NE(PlanCell(cell, false, 0, {peak / 2}).skip_reason, "");
+  const PlannedCell bounded = PlanCell(cell, false, 0, {peak / 2, 0, peak / 4});
+  EXPECT_EQ(bounded.skip_reason, "");
+  EXPECT_NEAR(bounded.seconds, free.seconds / 4, 0.01 * free.seconds);
+}
+
 }  // namespace
 }  // namespace ttbench

@@ -101,7 +101,7 @@ CellCost TransformerXlWorkload::Predict() const { return PredictTransformerXlCos
 double TransformerXlWorkload::PredictSeconds(const CellCost& cost) const {
   // What a core moves when a buffer is written and read again, and reaches in products of the
   // network's sizes, most of which are dense.
-  constexpr double kBytesPerSecond = 2e9, kFlopsPerSecond = 40e9;
+  constexpr double kBytesPerSecond = 4e9, kFlopsPerSecond = 60e9;
   const double precision = problem_.dtype == DType::kFloat64 ? 2 : 1;
   return precision * static_cast<double>(cost.flops) /
              (kFlopsPerSecond * static_cast<double>(problem_.threads)) +

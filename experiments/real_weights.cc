@@ -76,7 +76,7 @@ constexpr int64_t kEmbeddingBatch = 32;
 constexpr double kTimeLimitSeconds = 6;
 constexpr double kSlow = 8;
 // A variant with more than this many times the dense layers' FLOPs is left out.
-constexpr double kMostFlops = 32;
+constexpr double kMostFlops = 20;
 constexpr int64_t kFewestRounds = 3;
 constexpr int64_t kElementBytes = 4;  // Of float32, in which all of this is computed.
 

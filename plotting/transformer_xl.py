@@ -128,7 +128,7 @@ def _batch(results, palette, out, formats):
         ax.set_title(analysis.phase_words(phase), loc="left", fontweight="bold", pad=3)
     axes[0][0].set_ylabel(f"peak memory, {unit}")
     title = "Peak memory of the whole network over the batch"
-    style.titles(fig, title, f"{_size_words(shown[0])}; r = {rank}, {usual} and its mirror; "
+    style.titles(fig, title, f"{_size_words(shown[0])}; r = {rank}; "
                  f"{shown[0].conditions.words}")
     handles = [style.variant_handle(palette, name) for name in lines]
     handles.append(Line2D([], [], color=style.GREY, linestyle=":", linewidth=1.2,
@@ -152,58 +152,58 @@ def _apart(batches):
 
 
 def _bytes(results, palette, out, formats):
-    """Stacks of what is alive at the peak, at the largest batch of either phase."""
+    """Stacks of what is alive at the peak: of what ran, at the largest batch, and of what did not."""
     terms = data.terms_by_cell(results)
-    rows = data.main_rows(results)
-    usual = data.usual_layers(rows)
+    usual = data.usual_layers(data.main_rows(results))
+    rows = sorted((row for row in data.main_rows(results)
+                   if row.cell in terms and data.layers_of(row) in ("", usual)),
+                  key=lambda r: (r.batch, palette.order.index(r.variant), r.rank or 0))
     groups = []
     for phase in ("inference", "train"):
-        mine = [row for row in rows if row.phase == phase and row.cell in terms
-                and data.layers_of(row) in ("", usual)]
-        dense = {row.batch for row in mine if row.baseline and row.ok}
-        batch = max(dense, default=None)
-        group = [row for row in mine if row.batch == batch
-                 and row.variant in ("dense", "fused", "naive", *data.CORE_BY_CORE)]
-        group += [row for row in mine if not row.ok and row not in group]
-        if group:
-            groups.append((phase, sorted(group, key=lambda r: (
-                r.batch, palette.order.index(r.variant), r.rank or 0))))
+        batch = max((r.batch for r in rows if r.phase == phase and r.baseline and r.ok),
+                    default=None)
+        groups.append((analysis.phase_words(phase), [
+            row for row in rows if row.phase == phase and row.batch == batch and row.ok
+            and row.variant in ("dense", "fused", "naive", *data.CORE_BY_CORE)]))
+    lost = [row for row in rows if not row.ok]
+    groups.append(("not run here, predicted", [row for row in rows if not row.ok or any(
+        (row.batch, row.phase) == (other.batch, other.phase) for other in lost)]))
+    groups = [(words, group) for words, group in groups if group]
     if not groups:
         return []
     count = max(len(group) for _, group in groups)
-    fig, axes = style.grid(1, len(groups), panel_height=0.24 * count + 0.15, left=1.35, right=0.6,
-                           top=0.25, bottom=0.42, between=1.95, header=0.78)
-    size, unit = _unit([sum(terms[row.cell]) for _, group in groups for row in group])
-    for ax, (phase, group) in zip(axes[0], groups):
+    fig, axes = style.grid(len(groups), 1, panel_height=0.2 * count + 0.1, left=1.75, right=0.6,
+                           top=0.25, bottom=0.42, under=0.55, header=0.72)
+    for (ax,), (words, group) in zip(axes, groups):
+        size, unit = _unit([sum(terms[row.cell]) for row in group])
         largest = max(sum(terms[row.cell]) for row in group) / size
         for i, row in enumerate(group):
             left = 0
             for (color, hatch), value in zip(_LOOKS, terms[row.cell]):
-                ax.barh(i, value / size, left=left, height=0.72, color=color, hatch=hatch,
-                        edgecolor="white", linewidth=0.3, alpha=1 if row.ok else 0.55)
+                ax.barh(i, value / size, left=left, height=0.72 * len(group) / count, color=color,
+                        hatch=hatch, edgecolor="white", linewidth=0.3)
                 left += value / size
-            ax.text(left + 0.02 * largest, i, f"{left:.2f}" + ("" if row.ok else " *"),
-                    va="center", fontsize=7)
-        ax.set_xlim(0, largest * 1.22)
-        ax.set_ylim(count - 0.5, -0.5)
+            ax.text(left + 0.01 * largest, i, f"{left:.3g}"
+                    + ("" if row.ok else f", {row.status}"), va="center", fontsize=7)
+        ax.set_xlim(0, largest * 1.1)
+        ax.set_ylim(len(group) - 0.5, -0.5)
         ax.set_yticks(range(len(group)), labels=[
-            row.variant + (f", r{row.rank}" if row.rank else "") + f", B = {row.batch}"
+            row.variant + (f", r = {row.rank}" if row.rank else "") + f", B = {row.batch}"
             for row in group])
         ax.set_xlabel(f"{unit} at the peak")
         ax.spines[["top", "right"]].set_visible(False)
-        ax.set_title(analysis.phase_words(phase), loc="left", fontweight="bold", pad=3)
+        ax.set_title(words, loc="left", fontweight="bold", pad=3)
     shown = [row for _, group in groups for row in group]
     title = "What the network's peak consists of"
-    style.titles(fig, title, f"{_size_words(shown[0])}; {shown[0].conditions.words}"
-                 + ("" if all(row.ok for row in shown) else "; * not run here: predicted"))
+    style.titles(fig, title, f"{_size_words(shown[0])}; {shown[0].conditions.words}")
     used = [i for i in range(len(data.KINDS)) if any(terms[row.cell][i] for row in shown)]
     style.legend(fig, [patches.Patch(facecolor=_LOOKS[i][0], hatch=_LOOKS[i][1],
                                      edgecolor="white", label=data.KINDS[i]) for i in used],
                  below_top=0.44, columns=3)
     return _drawn(fig, out, formats, "bytes", title,
                   "Every buffer that is alive at the peak, from the cost models, whose sum is the "
-                  "measured peak to the byte. Pale bars with an asterisk were not measured here: "
-                  "they did not fit the memory or the budget.", shown,
+                  "measured peak to the byte. Each panel has a scale of its own; what was not run "
+                  "here did not fit the memory, the time or the budget.", shown,
                   ("status", "peak_bytes", "peak_bytes_model"))
 
 

@@ -178,9 +178,9 @@ def _inference(results):
         if row.cell in terms and dense.cell in terms:
             sentences.append(
                 f"At that peak {megabytes(terms[row.cell][FEED_FORWARD])} are running tensors of "
-                f"one position-wise layer, and the dense network's peak is made of "
-                f"{megabytes(terms[dense.cell][SOFTMAX])} of the softmax: the saved weights, "
-                f"{megabytes(dense.weight_bytes - row.weight_bytes)}, are fewer.")
+                f"one position-wise layer; at the dense network's {megabytes(terms[dense.cell][SOFTMAX])} "
+                f"are the softmax's. The weights saved are "
+                f"{megabytes(dense.weight_bytes - row.weight_bytes)}.")
         sentences.append("The thread's configuration puts 20 sequences of 150 on each of three "
                          "GPUs; its totals were read from a driver and count more than tensors.")
         evidence = " ".join(sentences)
@@ -378,9 +378,10 @@ def _account(results):
             continue
         tokens = row.batch * row.target_len
         arithmetic = 4 * elements * row.layers * tokens
+        held = terms[row.cell][FEED_FORWARD]
         lines.append((row.variant, layers_of(row), str(row.rank or ""), f"{tokens:,}",
                       f"{elements:,}", f"{arithmetic / 1e9:.2f}",
-                      f"{terms[row.cell][FEED_FORWARD] / 1e9:.2f}",
+                      f"{held / 1e9:.2f}" if held > arithmetic / 2 else "gone at the peak",
                       f"{sum(terms[row.cell]) / 1e9:.2f}",
                       f"{row.peak_bytes / 1e9:.2f}" if row.peak_bytes else row.status))
     return tables.Table(

@@ -93,6 +93,15 @@ def ttbench_dependencies():
         version_header = "CLI/Version.hpp",
     )
 
+    # Headers alone, for those of c10d, which name gloo's types: the library is LibTorch's own.
+    system_library(
+        name = "gloo",
+        headers = "gloo",
+        package = "libgloo-dev",
+        targets = {"headers": []},
+        version = "0.0~git20220518.5b14351",
+    )
+
     system_library(
         name = "google_benchmark",
         headers = "benchmark",
