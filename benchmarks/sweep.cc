@@ -589,7 +589,7 @@ int Sweep::ExitStatus() const {
     if (done == done_.end()) continue;
     const std::string& status = done->second;
     const bool expected = status == "ok" || status == "skipped" ||
-                          (status == "oom" && flags_.cell.memory_budget_bytes > 0);
+                          (status == "oom" && planned.memory_budget_bytes > 0);
     if (!expected) return kExitFailed;
   }
   return kExitOk;
