@@ -236,9 +236,13 @@ class Sweep {
   Limits CellLimits() const {
     const int64_t memory =
         flags_.memory_limit_bytes > 0 ? flags_.memory_limit_bytes : AvailableMemoryBytes() / 4 * 3;
-    // Predictions are rough.
-    return {memory, flags_.cell.timeout_ns / 2, gpu_.why_not,
-            flags_.memory_limit_bytes > 0 ? memory : gpu_.free_bytes / 4 * 3};
+    Limits limits;
+    limits.memory_bytes = memory;
+    limits.time_ns = flags_.cell.timeout_ns / 2;  // Predictions are rough.
+    limits.why_no_cuda = gpu_.why_not;
+    limits.cuda_memory_bytes =
+        flags_.memory_limit_bytes > 0 ? memory : gpu_.free_bytes / 4 * 3;
+    return limits;
   }
   bool UsesCuda() const;
   void Plan();

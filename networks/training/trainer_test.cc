@@ -173,6 +173,22 @@ TEST_F(TrainerTest, EvaluationIsTheMeanOverSegmentsAndChangesNothing) {
             other.Train(TrainingText().At(1)).loss_nats);
 }
 
+TEST_F(TrainerTest, ADenseNetworkThatStartsAlikeComputesTheSame) {
+  TransformerXl dense = MakeSmall("dense"), compressed = MakeSmall("sequential");
+  const Segment segment = TrainingText().At(0);
+  auto off = [&] {
+    const at::NoGradGuard no_grad;
+    return (dense->forward(segment.tokens, segment.targets).loss -
+            compressed->forward(segment.tokens, segment.targets).loss)
+        .abs()
+        .max()
+        .item<double>();
+  };
+  EXPECT_GT(off(), 1e-3);
+  StartAlike(dense, compressed);
+  EXPECT_LE(off(), 1e-12);
+}
+
 TEST_F(TrainerTest, MovingChangesEveryElementOfTheCoresAlone) {
   constexpr double kRelative = 1e-5;
   TransformerXl network = MakeSmall("fused"), moved = MakeSmall("fused");
