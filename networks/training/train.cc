@@ -122,7 +122,7 @@ struct Contender {
 std::vector<Contender> ContendersOf(const Flags& flags) {
   std::vector<std::string> known{kBaselineVariant};
   for (const auto& variant : LinearVariants()) {
-    if (!variant->is_dense()) known.push_back(variant->name());
+    if (!variant->is_dense() && variant->RunsOn(Device::kCpu)) known.push_back(variant->name());
   }
   std::vector<Contender> contenders;
   bool has_cores = false, has_reference = false;
