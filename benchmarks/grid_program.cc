@@ -52,8 +52,7 @@ int Run(int argc, char** argv, const GridProgram& program,
   std::vector<std::string> notes;
   Limits limits;
   limits.memory_bytes = AvailableMemoryBytes() / 4 * 3;
-  run.plan =
-      MakePlan(run.flags.grids, run.flags.filter, limits, &notes);
+  run.plan = MakePlan(run.flags.grids, run.flags.filter, limits, &notes);
   for (const PlannedCell& planned : run.plan) {
     const std::string family = planned.cell.workload->family();
     if (family == "linear") continue;
