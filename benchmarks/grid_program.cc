@@ -34,14 +34,7 @@ SweepFlags Parse(const std::vector<std::string>& arguments, const GridProgram& p
     }
   }
   std::string help;
-  SweepFlags flags = *ParseSweepFlags(arguments, threads, &help);
-  for (const Grid& grid : flags.grids) {
-    if (!grid.attention_variants.empty()) {
-      throw UsageError("--variant: '" + grid.attention_variants.front() +
-                       "' is of the attention family; " + program.name + " is about layers");
-    }
-  }
-  return flags;
+  return *ParseSweepFlags(arguments, threads, &help);
 }
 
 int Run(int argc, char** argv, const GridProgram& program,
@@ -57,8 +50,16 @@ int Run(int argc, char** argv, const GridProgram& program,
   GridRun run{
       Parse(arguments, program, program.threads > 0 ? program.threads : machine.cores), {}, ""};
   std::vector<std::string> notes;
+  Limits limits;
+  limits.memory_bytes = AvailableMemoryBytes() / 4 * 3;
   run.plan =
-      MakePlan(run.flags.grids, run.flags.filter, {AvailableMemoryBytes() / 4 * 3, 0}, &notes);
+      MakePlan(run.flags.grids, run.flags.filter, limits, &notes);
+  for (const PlannedCell& planned : run.plan) {
+    const std::string family = planned.cell.workload->family();
+    if (family == "linear") continue;
+    throw UsageError("--variant: '" + planned.cell.variant() + "' is of the family " + family +
+                     "; " + program.name + " is about layers");
+  }
   if (run.plan.empty()) {
     std::fprintf(stderr, "%s: no cell matches --filter=%s\n", program.name.c_str(),
                  run.flags.filter.c_str());

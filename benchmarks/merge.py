@@ -4,7 +4,7 @@
 
 The merged directory has every row of results.csv, crossover.csv and crossover_probes.csv, and a
 run.json whose `parts` are those of the runs. A cell that two runs have is refused, with where it
-is. Rates of calibration.csv are kept where all runs are of one machine: of a layer that several
+is, unless all but one of them skipped it. Rates of calibration.csv are kept where all runs are of one machine: of a layer that several
 runs calibrated, those of the first.
 """
 
@@ -69,17 +69,26 @@ def _search(point):
 
 
 def _unique(parts, rows_of, table, key_of, place):
-    """The rows of all parts; raises MergeError where two have the same key."""
+    """The rows of all parts; raises MergeError where two have the same key.
+
+    Of a cell that was skipped in one run and not in another, the other's.
+    """
     found, origins = {}, {}
     for part in parts:
         for row in rows_of(part):
             key = key_of(row)
-            if key in found:
+            if key in found and _skipped(row):
+                continue
+            if key in found and not _skipped(found[key]):
                 name = key if isinstance(key, str) else "/".join(key)
                 raise MergeError(f"{name} is twice in the {table} files: in {origins[key]} and in "
                                  f"{place(part, row)}; leave one of the runs out.")
             found[key], origins[key] = row, place(part, row)
     return list(found.values())
+
+
+def _skipped(row):
+    return getattr(row, "status", "") == "skipped"
 
 
 def _infos(parts):

@@ -1,5 +1,6 @@
 """Merging runs that were written from closed formulas."""
 
+import dataclasses
 import json
 import os
 
@@ -60,6 +61,17 @@ def test_a_cell_in_two_parts_is_refused_with_where_it_is(tmp_path):
     for name in ("a", "b"):
         assert f"line 4 of {tmp_path / name}/results.csv" in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_of_a_cell_that_one_run_skipped_the_others_row_is_kept(tmp_path, order):
+    ran = synthetic.row("sequential", CUBE, CUBE, RANKS, 64, "train")
+    skipped = dataclasses.replace(ran, status="skipped", reason="too large", peak_bytes=None)
+    for name, row in (("a", ran), ("b", skipped)):
+        synthetic.write(tmp_path / name, [row], None, synthetic.RUN)
+    merge.merge([tmp_path / name for name in order], tmp_path / "out")
+    row, = results_lib.load(tmp_path / "out").rows
+    assert row == ran
 
 
 def test_a_search_in_two_parts_is_refused_too(tmp_path):

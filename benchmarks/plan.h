@@ -45,7 +45,7 @@ struct Limits {
   int64_t time_ns = 0;       // Likewise. 0: none.
   int64_t budget_bytes = 0;  // A cell that passes it ends there. 0: none.
   // Of the CUDA device. Why cells on one are skipped; "" if they run.
-  std::string why_no_cuda;
+  std::string why_no_cuda = {};
   int64_t cuda_memory_bytes = 0;  // As memory_bytes.
 };
 

@@ -283,10 +283,13 @@ TEST(ShapesOfTest, TakesModesAsTheyAre) {
 // A cell that passes its budget needs no more memory than that, and ends when it does.
 TEST(PlanCellTest, ABudgetBoundsWhatACellNeeds) {
   const Cell cell = LinearCell("sequential", {TtShape::Cube(3, 16, 8), 4096, Phase::kTrain}, 8);
-  const PlannedCell free = PlanCell(cell, /*measure_time=*/false, 0, {});
+  Limits limits;
+  const PlannedCell free = PlanCell(cell, /*measure_time=*/false, 0, limits);
   const int64_t peak = *free.cost.bytes.peak;
-  EXPECT_NE(PlanCell(cell, false, 0, {peak / 2}).skip_reason, "");
-  const PlannedCell bounded = PlanCell(cell, false, 0, {peak / 2, 0, peak / 4});
+  limits.memory_bytes = peak / 2;
+  EXPECT_NE(PlanCell(cell, false, 0, limits).skip_reason, "");
+  limits.budget_bytes = peak / 4;
+  const PlannedCell bounded = PlanCell(cell, false, 0, limits);
   EXPECT_EQ(bounded.skip_reason, "");
   EXPECT_NEAR(bounded.seconds, free.seconds / 4, 0.01 * free.seconds);
 }

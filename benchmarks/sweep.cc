@@ -236,9 +236,12 @@ class Sweep {
   Limits CellLimits() const {
     const int64_t memory =
         flags_.memory_limit_bytes > 0 ? flags_.memory_limit_bytes : AvailableMemoryBytes() / 4 * 3;
-    // Predictions are rough.
-    return {memory, flags_.cell.timeout_ns / 2, gpu_.why_not,
-            flags_.memory_limit_bytes > 0 ? memory : gpu_.free_bytes / 4 * 3};
+    Limits limits;
+    limits.memory_bytes = memory;
+    limits.time_ns = flags_.cell.timeout_ns / 2;  // Predictions are rough.
+    limits.why_no_cuda = gpu_.why_not;
+    limits.cuda_memory_bytes = flags_.memory_limit_bytes > 0 ? memory : gpu_.free_bytes / 4 * 3;
+    return limits;
   }
   bool UsesCuda() const;
   void Plan();
@@ -496,8 +499,6 @@ void Sweep::FindCrossovers() {
   }
   CsvAppender probes(probes_path, columns);
 
-  SweepFlags probe_flags = flags_;
-  probe_flags.cell.memory_budget_bytes = 0;
   const Limits limits = CellLimits();
   Limits spot_check_limits = limits;
   spot_check_limits.time_ns = kSpotCheckNs;
@@ -508,9 +509,9 @@ void Sweep::FindCrossovers() {
     PlannedCell planned = PlanCell(cell, false, 0, limits);
     if (!planned.skip_reason.empty() || Interrupted()) return std::nullopt;
     const CellOutcome outcome =
-        RunCell(cell, OptionsOf(planned, probe_flags), nullptr, false, Interrupted);
+        RunCell(cell, OptionsOf(planned, flags_), nullptr, false, Interrupted);
     if (Interrupted()) return std::nullopt;
-    Row row = DescribeCell(planned, probe_flags, target_);
+    Row row = DescribeCell(planned, flags_, target_);
     SetOutcome(planned, outcome, peaks_.fma_gflops, &row);
     probes.Append(row.fields());
     probes_failed_ = probes_failed_ || outcome.status != Status::kOk;
@@ -589,7 +590,7 @@ int Sweep::ExitStatus() const {
     if (done == done_.end()) continue;
     const std::string& status = done->second;
     const bool expected = status == "ok" || status == "skipped" ||
-                          (status == "oom" && flags_.cell.memory_budget_bytes > 0);
+                          (status == "oom" && planned.memory_budget_bytes > 0);
     if (!expected) return kExitFailed;
   }
   return kExitOk;

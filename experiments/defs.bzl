@@ -14,7 +14,8 @@ def experiment(
       presets: the names of the presets; without --preset, `default` runs.
       check: a library of //plotting whose check(directory) writes tables of the run's own and returns
           their paths and what to print; it is called when all else is drawn.
-      inventory: whether its figures say what the bytes are (benchmarks/inventory.cc).
+      inventory: whether its figures say what the bytes are (benchmarks/inventory.cc); its module of
+          plotting/ says so too.
       program: what measures, of //benchmarks: another one than the sweep writes <program>.csv.
       drawn_as: whose module of plotting/ draws it, if it has none of its own.
     """

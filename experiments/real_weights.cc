@@ -693,7 +693,15 @@ int Main(int argc, char** argv) {
   const char* command = std::getenv("TTBENCH_COMMAND");
   info["experiment"] = kProgram;
   info["command"] = command ? command : kProgram;
-  info["flags"] = std::vector<std::string>(argv + 1, argv + argc);
+  // What was measured, not where its files lie.
+  info["flags"] = nlohmann::json::array();
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i], name = flag.substr(0, flag.find('='));
+    if (name != "--weights" && name != "--sentences-file" && name != "--published" &&
+        name != "--out") {
+      info["flags"].push_back(flag);
+    }
+  }
   info["started_utc"] = UtcNow();
   for (const auto& warning : info["warnings"]) {
     std::fprintf(stderr, "warning: %s\n", warning.get<std::string>().c_str());

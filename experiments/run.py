@@ -104,9 +104,9 @@ def main(argv):
     if code not in (0, 1) or not pathlib.Path(directory, rows).is_file():
         return code  # --list, --help, or nothing that could be drawn.
     try:
-        if _INVENTORY.exists():
-            subprocess.run([_INVENTORY, directory], check=True)
         module = importlib.import_module("plotting." + taken.get("--drawn-as", experiment))
+        if getattr(module, "INVENTORY", False):
+            subprocess.run([_INVENTORY, directory], check=True)
         paths = module.draw_all(directory)
         if "--check" in taken:
             check = importlib.import_module("plotting." + taken["--check"])

@@ -27,7 +27,7 @@ def _records(path):
 def smoke(tmp_path_factory):
     out = tmp_path_factory.mktemp("transformer_xl") / "run"
     done = _run("--preset=smoke", "--measure=memory", "--threads=2", f"--out={out}", "--quiet")
-    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(out)
     return out
 

@@ -16,6 +16,7 @@ from plotting import results as results_lib
 from plotting import style
 from plotting import tables
 
+INVENTORY = True  # Its figures say what the bytes are: terms.csv and buffers.csv.
 _SECTIONS = (("steps", "Memory over the decoder's steps"), ("bytes", "What the bytes are"),
              ("ratios", "Every variant beside the first patch"),
              ("axes", "Memory and time over all axes"), ("decoder", "The whole decoder"))

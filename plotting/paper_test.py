@@ -144,6 +144,106 @@ def test_the_fused_kernel_needs_no_more_than_dense(verdicts):
     assert verdicts["fused, memory"].verdict == claims.HOLDS
 
 
+def _network(**wanted):
+    """Ok rows of the network of 16 layers in t3nsor's factors, by batch."""
+    return {int(row["batch"]): row for row in _rows("transformer_xl/results.csv")
+            if row["layers"] == "16" and row["status"] == "ok" and row["dtype"] == "float32"
+            and all(row[name] == value for name, value in wanted.items())}
+
+
+_ASCENDING = "2x5x41"
+
+
+def test_c3_the_network_passes_the_threads_ratio_at_inference(verdicts):
+    ratios = {}
+    for variant in ("sequential", "sequential-l2r"):
+        for batch, row in _network(variant=variant, phase="inference", rank="8",
+                                   in_modes=_ASCENDING).items():
+            assert row["peak_bytes"] == row["peak_bytes_model"]
+            assert int(row["parameters"]) == 123_861_458
+            ratios[variant, batch] = float(row["peak_ratio_to_dense"])
+    dense = _network(variant="dense", phase="inference")
+    assert {int(row["parameters"]) for row in dense.values()} == {151_107_538}
+    row = _network(variant="sequential", phase="inference", rank="8", in_modes=_ASCENDING)[20]
+    assert ratios["sequential", 20] == pytest.approx(
+        int(row["peak_bytes"]) / int(dense[20]["peak_bytes"]))
+    assert max(ratios.values()) >= 3021 / 2132 and min(ratios.values()) < 1
+    assert verdicts["C3"].verdict == claims.HOLDS
+
+
+def test_c3_the_fused_network_needs_no_more_than_dense(verdicts):
+    for phase in ("inference", "train"):
+        fused = _network(variant="fused", phase=phase, rank="8", in_modes=_ASCENDING)
+        assert len(fused) >= 3
+        for batch, row in fused.items():
+            assert float(row["peak_ratio_to_dense"]) <= 1, (phase, batch)
+    assert verdicts["C3b"].verdict == claims.HOLDS
+
+
+def test_c3_models_of_the_network_are_exact():
+    for row in _rows("transformer_xl/results.csv"):
+        for column in ("held_bytes", "forward_peak_bytes", "backward_peak_bytes", "peak_bytes"):
+            if row[column] and row[column + "_model"]:
+                assert row[column] == row[column + "_model"], (row["cell"], column)
+
+
+def test_c7_registered_cores_pass_and_plain_ones_do_not(verdicts):
+    rows = _rows("replicas/replicas.csv")
+    by_keeping = collections.defaultdict(set)
+    for row in rows:
+        by_keeping[row["keeping"]].add(row["status"])
+    assert by_keeping["registered"] == {"ok"} and "failed" in by_keeping["plain"]
+    assert {row["check"] for row in rows} >= {"to-dtype", "clone", "save-load", "replicate",
+                                              "processes"}
+    assert verdicts["C7"].verdict == claims.FAILS  # It is the claim that does not hold.
+
+
+def test_c10_reshapes_copy_under_einsum_and_not_under_bmm(verdicts):
+    copying = collections.defaultdict(set)
+    for row in _rows("copies/copies.csv"):
+        if row["what"] == "copy" and row["kind"] != "core" and "reshape" in row["operators"]:
+            assert row["bytes"] == row["bytes_model"]
+            copying[row["variant"]].add(row["cell"])
+    cells = collections.defaultdict(set)
+    for row in _rows("copies/cells.csv"):
+        if row["status"] == "ok":
+            cells[row["variant"]].add(row["cell"])
+            assert row["copied_bytes"] == row["copied_bytes_model"], row["cell"]
+    for variant in ("einsum", "einsum-cores-first"):
+        assert cells[variant] and copying[variant] == cells[variant], variant
+    assert cells["sequential-bmm"] and not copying["sequential-bmm"]  # It copies cores alone.
+    assert cells["fused"] and not copying["fused"]
+    assert verdicts["C10"].verdict == claims.CONSTANT
+
+
+def test_training_curves_agree_within_what_the_controls_allow(verdicts):
+    roles = {row["network"]: row["role"] for row in _rows("training/networks.csv")}
+    losses = collections.defaultdict(dict)
+    for row in _rows("training/steps.csv"):
+        losses[row["network"]][int(row["step"])] = float(row["loss_nats"])
+    reference = losses[next(n for n, role in roles.items() if role == "reference")]
+    controls = [losses[n] for n, role in roles.items() if role == "control"]
+    compared = [losses[n] for n, role in roles.items() if role == "compared"]
+    assert len(reference) >= 100 and len(controls) == 3 and compared
+    most = 0.0
+    for step in sorted(reference):
+        def off(other, step=step):
+            return abs(other[step] - reference[step]) / reference[step]
+        most = max(most, *map(off, controls))
+        assert max(map(off, compared)) <= 3 * most + 8 * 2 ** -24, step
+    assert reference[max(reference)] < reference[1] - 1
+    assert verdicts["T1"].verdict == claims.HOLDS
+
+
+def test_no_decomposed_network_keeps_its_embeddings(verdicts):
+    rows = [row for row in _rows("real_weights/embeddings.csv")
+            if row["compressed"] == "all" and row["method"] == "tt"
+            and float(row["ratio_to_dense"]) < 1]
+    assert len(rows) >= 3
+    assert all(min(float(row["mean_cosine"]), float(row["spearman"])) < 0.99 for row in rows)
+    assert verdicts["W1"].verdict == claims.FAILS
+
+
 # The report.
 
 def test_every_claim_has_a_row(drawn):

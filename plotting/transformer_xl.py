@@ -19,6 +19,7 @@ from plotting import style
 from plotting import tables
 from plotting import transformer_xl_claims as data
 
+INVENTORY = True  # Its figures say what the bytes are: terms.csv and buffers.csv.
 _SECTIONS = (("batch", "Peak memory over the batch"), ("bytes", "What the bytes are"),
              ("forms", "Every form beside dense"), ("order", "The order of factors"),
              ("time", "Time"))

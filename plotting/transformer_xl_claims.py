@@ -25,7 +25,7 @@ PARAMETERS, FEED_FORWARD, ATTENTION, SOFTMAX, INPUTS, NORMS = range(6)
 KINDS = ("parameters and their gradients", "position-wise layers", "attention", "softmax",
          "words, memory and masks", "norms and sums")
 _OF_PARAMETER = re.compile(r"^(feed-forward: )?(gradient of |sum of )*(d\()*"
-                           r"(layer\d+\.|embedding|content_bias|position_bias|cluster_|word_bias"
+                           r"(layer\.|embedding|content_bias|position_bias|cluster_|word_bias"
                            r"|part of |head's)")
 _ATTENTION = ("keys", "values", "queries", "scores", "attention weights", "attended",
               "relative positions", "memory and hidden", "(attention)")
@@ -178,8 +178,8 @@ def _inference(results):
         if row.cell in terms and dense.cell in terms:
             sentences.append(
                 f"At that peak {megabytes(terms[row.cell][FEED_FORWARD])} are running tensors of "
-                f"one position-wise layer; at the dense network's {megabytes(terms[dense.cell][SOFTMAX])} "
-                f"are the softmax's. The weights saved are "
+                f"one position-wise layer; at the dense network's "
+                f"{megabytes(terms[dense.cell][SOFTMAX])} are the softmax's. The weights saved are "
                 f"{megabytes(dense.weight_bytes - row.weight_bytes)}.")
         sentences.append("The thread's configuration puts 20 sequences of 150 on each of three "
                          "GPUs; its totals were read from a driver and count more than tensors.")

@@ -128,9 +128,9 @@ def test_elements_of_running_tensors(variant, layers, elements):
 
 
 @pytest.mark.parametrize("term, kind", [
-    ("layer3.up.core1", data.PARAMETERS), ("feed-forward: d(layer1.up.weight)", data.PARAMETERS),
+    ("layer.up.core1", data.PARAMETERS), ("feed-forward: d(layer.up.weight)", data.PARAMETERS),
     ("d(embedding) and others, joined", data.PARAMETERS), ("head's weights", data.PARAMETERS),
-    ("gradient of layer1.query", data.PARAMETERS), ("embedding", data.PARAMETERS),
+    ("gradient of layer.query", data.PARAMETERS), ("embedding", data.PARAMETERS),
     ("feed-forward: T2", data.FEED_FORWARD), ("relu", data.FEED_FORWARD),
     ("feed-forward: attention, normed, permuted", data.FEED_FORWARD),
     ("memory", data.INPUTS), ("memory and hidden states", data.ATTENTION),

@@ -7,9 +7,12 @@ def cuda_cc_library(name, **kwargs):
     if NVCC:
         native.cc_library(name = name, **kwargs)
 
+# A target that there is not: Bazel's message names it.
+_NO_TOOLKIT = "//tools:config_cuda_needs_a_CUDA_toolkit_in_CUDA_HOME_or_usr_local_cuda"
+
 def with_cuda(cuda, otherwise = []):
     """One list with --config=cuda, another without."""
     return select({
-        "//tools:cuda": cuda,
+        "//tools:cuda": cuda if NVCC else [_NO_TOOLKIT],
         "//conditions:default": otherwise,
     })

@@ -122,7 +122,7 @@ struct Contender {
 std::vector<Contender> ContendersOf(const Flags& flags) {
   std::vector<std::string> known{kBaselineVariant};
   for (const auto& variant : LinearVariants()) {
-    if (!variant->is_dense()) known.push_back(variant->name());
+    if (!variant->is_dense() && variant->RunsOn(Device::kCpu)) known.push_back(variant->name());
   }
   std::vector<Contender> contenders;
   bool has_cores = false, has_reference = false;
@@ -241,6 +241,11 @@ TransformerXlOptions Run::OptionsOf(const Contender& contender) const {
 TransformerXl Run::MakeNetwork(const Contender& contender) const {
   torch::manual_seed(static_cast<uint64_t>(flags_.seed));
   TransformerXl network(OptionsOf(contender), ScalarTypeOf(dtype_));
+  for (const Contender& other : contenders_) {
+    if (contender.role == "baseline" && other.role == "reference") {
+      StartAlike(network, MakeNetwork(other));
+    }
+  }
   if (contender.control > 0) {
     MoveFeedForward(network, tolerance_, static_cast<uint64_t>(contender.control));
   }
@@ -294,6 +299,7 @@ void Run::WriteNetworks() const {
     const bool dense = options.is_dense();
     MemoryMeter meter;
     Trainer trainer(MakeNetwork(contender), schedule_);
+    meter.ResetPeak();
     trainer.Evaluate(held_out_, std::min(FillingSegments() + 1, held_out_.segments()));
     const int64_t evaluation_peak_bytes = meter.peak_bytes();
     // The first step makes the optimizer's state, and the first ones fill the memory.

@@ -80,6 +80,16 @@ double Trainer::Evaluate(const Streams& text, int64_t segments) {
   return nats / static_cast<double>(segments);
 }
 
+void StartAlike(TransformerXl dense, TransformerXl compressed) {
+  const at::NoGradGuard no_grad;
+  auto parameters = dense->named_parameters();
+  for (int64_t layer = 0; layer < dense->options().layers; ++layer) {
+    const std::string prefix = "layer" + std::to_string(layer + 1) + ".";
+    parameters[prefix + "up.weight"].copy_(compressed->up(layer)->to_dense());
+    parameters[prefix + "down.weight"].copy_(compressed->down(layer)->to_dense());
+  }
+}
+
 void MoveFeedForward(TransformerXl network, double relative, uint64_t seed) {
   const at::NoGradGuard no_grad;
   const at::Generator random = at::detail::createCPUGenerator(seed);

@@ -59,6 +59,10 @@ class Trainer {
   int64_t steps_ = 0;
 };
 
+// Gives the dense position-wise matrices of a network the values that the cores of another of the
+// same sizes stand for, so that both compute the same.
+void StartAlike(TransformerXl dense, TransformerXl compressed);
+
 // Changes every element of the position-wise matrices or cores by `relative` of itself, up or down
 // by chance (`seed`).
 void MoveFeedForward(TransformerXl network, double relative, uint64_t seed);

@@ -56,7 +56,10 @@ TransformerXlWeights<Tensor> TraceWeights(Tape& tape, const TransformerXlOptions
                                           std::vector<Tensor>* parameters) {
   std::map<std::string, Tensor> by_name;
   for (const ParameterSizes& parameter : ParametersOf(network)) {
-    parameters->push_back(tape.Leaf(parameter.name, parameter.sizes));
+    // The same term in all layers: "layer.query".
+    std::string term = parameter.name;
+    if (term.rfind("layer", 0) == 0) term = "layer" + term.substr(term.find('.'));
+    parameters->push_back(tape.Leaf(term, parameter.sizes));
     by_name[parameter.name] = parameters->back();
   }
   const LinearVariant* variant =
