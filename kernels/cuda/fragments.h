@@ -21,7 +21,8 @@ struct alignas(16) Words4 {
 //   Stored         an element of a tensor, of an intermediate or of a packed core
 //   Left, Right    a lane's part of the operands
 //   kColumns       columns of a column block that a lane loads; Column(lane, i) is the i-th
-//   PackedRow, PackedDepth   where element i of a packed block (16 rows x StepDepth) comes from
+//   PackedRow, PackedDepth   where element i of a packed block (16 rows x StepDepth) comes from;
+//                  PackedIndex(row, depth) is i
 //   LoadLeft       of a packed block that begins at element `at`, by ctx.LoadGlobal or LoadShared
 //   LoadRight      of columns at `offset`, bytes, StepDepth depths from `depth` on; those from
 //                  `end` on are zero and not read
@@ -48,6 +49,7 @@ struct Fragments<CudaPrecision::kFloat32> {
   static TTBENCH_DEVICE int Column(int lane, int i) { return 2 * (lane % 4) + i; }
   static TTBENCH_HOST_DEVICE int PackedRow(int i) { return i / kStep; }
   static TTBENCH_HOST_DEVICE int PackedDepth(int i) { return i % kStep; }
+  static TTBENCH_HOST_DEVICE int PackedIndex(int row, int depth) { return row * kStep + depth; }
 
   template <bool kResident, typename Context, typename Packed>
   static TTBENCH_DEVICE Left LoadLeft(Context& ctx, Packed packed, int64_t at, int lane) {
@@ -174,6 +176,9 @@ struct Fragments<CudaPrecision::kTf32> : TensorCoreOperands {
   // Depths q and q + 4 of the instruction are depths 2q and 2q + 1 of the step.
   static TTBENCH_HOST_DEVICE int PackedRow(int i) { return i / 16 + 8 * (i % 2); }
   static TTBENCH_HOST_DEVICE int PackedDepth(int i) { return i / 4 % 4 * 2 + i % 4 / 2; }
+  static TTBENCH_HOST_DEVICE int PackedIndex(int row, int depth) {
+    return row % 8 * 16 + depth / 2 * 4 + depth % 2 * 2 + row / 8;
+  }
 
   template <bool kResident, typename Context, typename Packed>
   static TTBENCH_DEVICE Left LoadLeft(Context& ctx, Packed packed, int64_t at, int lane) {
@@ -245,6 +250,9 @@ struct Fragments<CudaPrecision::kBfloat16> : TensorCoreOperands {
   static TTBENCH_HOST_DEVICE int PackedRow(int i) { return i / 32 + 8 * (i / 2 % 2); }
   static TTBENCH_HOST_DEVICE int PackedDepth(int i) {
     return i / 8 % 4 * 4 + i % 8 / 4 * 2 + i % 2;
+  }
+  static TTBENCH_HOST_DEVICE int PackedIndex(int row, int depth) {
+    return row % 8 * 32 + depth / 4 * 8 + depth % 4 / 2 * 4 + row / 8 * 2 + depth % 2;
   }
 
   template <bool kResident, typename Context, typename Packed>

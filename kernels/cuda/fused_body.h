@@ -12,8 +12,9 @@
 // so that results repeat to the bit.
 #pragma once
 
-#include "kernels/cuda/fragments.h"
 #include "kernels/cuda/fused_cuda_params.h"
+#include "kernels/cuda/tensor_access.h"
+#include "kernels/cuda/warp_tile.h"
 
 namespace ttbench {
 
@@ -26,12 +27,6 @@ struct FusedCudaTensors {
   Global<const Stored> dy;  // Backward, like the rest.
   Global<Stored> dx;
   Global<float> partial;  // partial_elements for each block of the grid.
-};
-
-// The layer's cores, in its own order.
-template <typename Context, typename Element>
-struct FusedCudaCores {
-  typename Context::template Global<Element> core[kMaxCores];
 };
 
 template <typename Context, CudaPrecision kPrecision>
@@ -126,8 +121,8 @@ class FusedBody {
   static constexpr int kBytes = sizeof(Stored);
   static constexpr int kColumnBlocks = ProductColumnBlocks(kPrecision);
   static constexpr int kColumns = kColumnBlocks * kColumnBlock;
-  using Sums = float[kTileRowBlocks][kColumnBlocks][4];
-  using GradientSums = float[kTileRowBlocks][kGradientColumnBlocks][4];
+  using Sums = WarpSums<kColumnBlocks>;
+  using GradientSums = WarpSums<kGradientColumnBlocks>;
 
   TTBENCH_DEVICE int Samples(int64_t tile) const {
     const int64_t left = params_.batch - tile * params_.samples;
@@ -173,16 +168,7 @@ class FusedBody {
   TTBENCH_DEVICE void StartX(int64_t tile, int chunk) {
     const int bytes = params_.x.vector * kBytes;
     ForEachVector(params_.x, tile, chunk, params_.in_features, [&](int64_t from, int to) {
-      const int offset = params_.x_offset + to * kBytes;
-      if (bytes == 16) {
-        ctx_.template CopyAsync<16>(offset, tensors_.x, from);
-      } else if (bytes == 8) {
-        ctx_.template CopyAsync<8>(offset, tensors_.x, from);
-      } else if (bytes == 4) {
-        ctx_.template CopyAsync<4>(offset, tensors_.x, from);
-      } else {  // A single bfloat16.
-        ctx_.StoreShared(offset, ctx_.template LoadGlobal<Stored>(tensors_.x, from));
-      }
+      StartVector<Stored>(ctx_, params_.x_offset + to * kBytes, tensors_.x, from, bytes);
     });
   }
 
@@ -194,8 +180,7 @@ class FusedBody {
       const int64_t tile = samples == params_.samples ? 0 : params_.batch / params_.samples;
       ForEachVector(params_.x, tile, 0, 0, [&](int64_t, int at) {
         for (int i = 0; i < params_.x.vector; ++i) {
-          const int offset = params_.x_offset + (at + i) * kBytes;
-          ctx_.StoreShared(offset, RoundToTf32(ctx_.template LoadShared<float>(offset)));
+          RoundShared(ctx_, params_.x_offset + (at + i) * kBytes);
         }
       });
     }
@@ -264,37 +249,11 @@ class FusedBody {
   template <bool kResident>
   TTBENCH_DEVICE void MultiplyTile(const CudaProduct& product, int64_t packed, int row, int column,
                                    int columns, Sums& sums) {
-    constexpr int kStep = Fragment::kStep, kBlock = kRowBlock * kStep;
-    const int steps = (product.depth + kStep - 1) / kStep;
-    int from[kColumnBlocks][Fragment::kColumns];
-    TTBENCH_UNROLL
-    for (int n = 0; n < kColumnBlocks; ++n) {
-      TTBENCH_UNROLL
-      for (int i = 0; i < Fragment::kColumns; ++i) {
-        // Beyond the last column its values are used again, and the result is dropped.
-        const int c = column + n * kColumnBlock + Fragment::Column(lane_, i);
-        from[n][i] = product.from + (c < columns ? c : columns - 1) * product.from_pitch * kBytes;
-      }
-    }
-    const int64_t at = packed + static_cast<int64_t>(row / kRowBlock) * steps * kBlock;
-    const bool second = row + kRowBlock < product.rows;
-    for (int step = 0; step < steps; ++step) {
-      typename Fragment::Left left[kTileRowBlocks];
-      left[0] =
-          Fragment::template LoadLeft<kResident>(ctx_, tensors_.packed, at + step * kBlock, lane_);
-      if (second) {
-        left[1] = Fragment::template LoadLeft<kResident>(ctx_, tensors_.packed,
-                                                         at + (steps + step) * kBlock, lane_);
-      }
-      TTBENCH_UNROLL
-      for (int n = 0; n < kColumnBlocks; ++n) {
-        if (column + n * kColumnBlock >= columns) break;
-        const typename Fragment::Right right =
-            Fragment::LoadRight(ctx_, from[n], step * kStep, product.depth, lane_);
-        Fragment::Multiply(ctx_, sums[0][n], left[0], right);
-        if (second) Fragment::Multiply(ctx_, sums[1][n], left[1], right);
-      }
-    }
+    const int steps = (product.depth + Fragment::kStep - 1) / Fragment::kStep;
+    const int64_t at = packed + static_cast<int64_t>(row) * steps * Fragment::kStep;
+    MultiplyWarpTile<kPrecision, kResident, kColumnBlocks>(
+        ctx_, tensors_.packed, at, row + kRowBlock < product.rows, product.depth, product.from,
+        product.from_pitch, column, columns, lane_, sums);
   }
 
   template <bool kSums>
@@ -349,26 +308,11 @@ class FusedBody {
       const int split = item / row_tiles / depth_tiles;
       const int begin = steps * split / gradient.splits,
                 end = steps * (split + 1) / gradient.splits;
-      const bool second = row + kRowBlock < gradient.rows;
       GradientSums sums = {};
-      for (int step = begin; step < end; ++step) {
-        typename Fragment::Left left[kTileRowBlocks];
-        TTBENCH_UNROLL
-        for (int m = 0; m < kTileRowBlocks; ++m) {
-          if (m == 1 && !second) break;
-          left[m] = Fragment::SumLeft(ctx_, gradient.left, gradient.left_pitch, row + m * kRowBlock,
-                                      gradient.rows, step * kStep, columns, lane_);
-        }
-        TTBENCH_UNROLL
-        for (int n = 0; n < kGradientColumnBlocks; ++n) {
-          if (depth + n * kColumnBlock >= gradient.depth) break;
-          const typename Fragment::Right right = Fragment::SumRight(
-              ctx_, gradient.right, gradient.right_pitch, depth + n * kColumnBlock, gradient.depth,
-              step * kStep, columns, lane_);
-          Fragment::Multiply(ctx_, sums[0][n], left[0], right);
-          if (second) Fragment::Multiply(ctx_, sums[1][n], left[1], right);
-        }
-      }
+      SumWarpTile<kPrecision, kGradientColumnBlocks>(
+          ctx_, {gradient.left, gradient.left_pitch, row, gradient.rows},
+          {gradient.right, gradient.right_pitch, depth, gradient.depth}, begin, end, columns, lane_,
+          sums);
       const int to = split * gradient.size + (row + part * gradient.row_part) * gradient.pitch +
                      depth + part * gradient.depth_part;
       AddSums(gradient, row, depth, to, sums);

@@ -102,6 +102,42 @@ FusedCudaPlan RandomPlan(const TtShape& shape, int64_t batch, CudaPrecision prec
   }
 }
 
+PanelCudaPlan RandomPanelPlan(const TtShape& shape, int64_t batch, CudaPrecision precision,
+                              CudaPass pass, const CudaDevice& device, std::mt19937_64& engine) {
+  while (true) {
+    const int64_t cut = Uniform(engine, 1, shape.cores() - 1);
+    Modes in(2, 1), out(2, 1);  // Of L and R.
+    for (int64_t k = 0; k < shape.cores(); ++k) {
+      in[k < cut ? 0 : 1] *= shape.n(k);
+      out[k < cut ? 0 : 1] *= shape.m(k);
+    }
+    const auto tile = [&](const Modes& from, const Modes& to) {
+      PanelCudaTile random;
+      random.left_in = RandomDivisor(engine, from[0]);
+      random.right_in = RandomDivisor(engine, from[1]);
+      random.left_out = RandomDivisor(engine, to[0]);
+      random.right_out = RandomDivisor(engine, to[1]);
+      random.samples = Uniform(engine, 1, 9);
+      random.splits = Uniform(engine, 1, 3);
+      return random;
+    };
+    const PanelCudaTile gradient = tile(in, out);
+    const PanelCudaTile multiply = pass == CudaPass::kForward ? tile(in, out) : tile(out, in);
+    // Small panels take long to emulate.
+    if (in[0] * in[1] * out[0] * out[1] >
+        1000 * multiply.left_in * multiply.right_in * multiply.left_out * multiply.right_out) {
+      continue;
+    }
+    if (in[0] * in[1] * out[0] * out[1] >
+        1000 * gradient.left_in * gradient.right_in * gradient.left_out * gradient.right_out) {
+      continue;
+    }
+    const auto plan = MakePanelCudaPlan(shape, batch, precision, pass, device, cut, multiply,
+                                        gradient, Uniform(engine, 1, 3));
+    if (plan) return *plan;
+  }
+}
+
 double CudaError(const CudaTestLayer& layer, const std::vector<float>& got,
                  const std::vector<double>& expected, const std::vector<double>& magnitude) {
   constexpr double kWrong = std::numeric_limits<double>::infinity();
@@ -126,6 +162,21 @@ std::string Describe(const TtShape& shape, const FusedCudaPlan& plan) {
          text(tile.threads) + " threads, grid " + text(plan.grid) +
          (plan.mirrored ? ", mirrored" : "") + (tile.resident_cores ? ", cores resident" : "") +
          (tile.resident_gradients ? ", gradients resident" : "");
+}
+
+std::string Describe(const TtShape& shape, const PanelCudaPlan& plan) {
+  const auto text = [](int64_t value) { return std::to_string(value); };
+  const auto describe = [&](const PanelCudaLaunch& launch) {
+    const PanelCudaTile& tile = launch.tile;
+    return text(tile.left_in) + "." + text(tile.right_in) + "x" + text(tile.left_out) + "." +
+           text(tile.right_out) + ", " + text(tile.samples) + " rows, " + text(tile.splits) +
+           " splits, " + text(launch.threads) + " threads, grid " + text(launch.grid);
+  };
+  return shape.modes_name() + " ranks " + shape.ranks_name() + " batch " +
+         text(plan.params.multiply.batch) + " " + PrecisionName(plan.precision) +
+         (plan.pass == CudaPass::kForward ? " forward" : " backward") + ", cut " + text(plan.cut) +
+         ", panels " + describe(plan.multiply) +
+         (plan.pass == CudaPass::kForward ? "" : "; gradient " + describe(plan.gradient));
 }
 
 }  // namespace ttbench

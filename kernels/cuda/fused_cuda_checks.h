@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/fused_cuda_plan.h"
+#include "kernels/cuda/panel_cuda_plan.h"
 #include "kernels/oracle.h"
 #include "kernels/shape.h"
 
@@ -34,6 +35,10 @@ int64_t RandomBatch(std::mt19937_64& engine);
 FusedCudaPlan RandomPlan(const TtShape& shape, int64_t batch, CudaPrecision precision,
                          CudaPass pass, const CudaDevice& device, std::mt19937_64& engine);
 
+// Any cut and tiles that fit.
+PanelCudaPlan RandomPanelPlan(const TtShape& shape, int64_t batch, CudaPrecision precision,
+                              CudaPass pass, const CudaDevice& device, std::mt19937_64& engine);
+
 // The largest difference over what roundings may cause, which is at most 1 where the kernel is
 // right; infinite if sizes differ or an element is not finite.
 double CudaError(const CudaTestLayer& layer, const std::vector<float>& got,
@@ -41,5 +46,6 @@ double CudaError(const CudaTestLayer& layer, const std::vector<float>& got,
 
 // "3x4:5x2 ranks 1x3x1 batch 7 tf32 backward, tile 2/1/5, 128 threads, mirrored"
 std::string Describe(const TtShape& shape, const FusedCudaPlan& plan);
+std::string Describe(const TtShape& shape, const PanelCudaPlan& plan);
 
 }  // namespace ttbench

@@ -6,10 +6,12 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cuda/fused_cuda.h"
 #include "kernels/cuda/fused_cuda_checks.h"
+#include "kernels/cuda/panel_cuda.h"
 
 namespace ttbench {
 namespace {
@@ -81,7 +83,9 @@ struct Results {
   std::vector<std::vector<float>> dcores;
 };
 
-Results Run(const CudaTestLayer& layer, const FusedCudaPlan& plan) {
+// Plan: FusedCudaPlan or PanelCudaPlan.
+template <typename Plan>
+Results Run(const CudaTestLayer& layer, const Plan& plan) {
   const int64_t bytes = StoredBytes(plan.precision);
   std::vector<DeviceArray> cores, dcores;
   std::vector<const void*> core_pointers;
@@ -95,23 +99,39 @@ Results Run(const CudaTestLayer& layer, const FusedCudaPlan& plan) {
   const DeviceArray x(layer.x, bytes), dy(layer.dy, bytes);
   const DeviceArray y(static_cast<int64_t>(layer.dy.size()), bytes);
   const DeviceArray dx(static_cast<int64_t>(layer.x.size()), bytes);
-  const DeviceArray packed(plan.packed_elements, bytes), partial(plan.partial_elements(), 4);
+  const DeviceArray packed(plan.packed_elements, bytes);
   Results results;
-  if (plan.pass == CudaPass::kForward) {
-    Check(LaunchFusedForward(plan, core_pointers, x.data(), y.data(), packed.data(), nullptr));
+  const bool forward = plan.pass == CudaPass::kForward;
+  if constexpr (std::is_same_v<Plan, FusedCudaPlan>) {
+    const DeviceArray partial(plan.partial_elements(), 4);
+    float* sums = static_cast<float*>(partial.data());
+    Check(forward
+              ? LaunchFusedForward(plan, core_pointers, x.data(), y.data(), packed.data(), nullptr)
+              : LaunchFusedBackward(plan, core_pointers, x.data(), dy.data(), dx.data(),
+                                    dcore_pointers, packed.data(), sums, nullptr));
     Check(cudaDeviceSynchronize());
+  } else {
+    const DeviceArray joined((forward ? 1 : 2) * plan.value_elements, 4);
+    const DeviceArray partial(plan.partial_elements, 4);
+    float* values = static_cast<float*>(joined.data());
+    float* sums = static_cast<float*>(partial.data());
+    Check(forward ? LaunchPanelForward(plan, core_pointers, x.data(), y.data(), packed.data(),
+                                       values, nullptr)
+                  : LaunchPanelBackward(plan, core_pointers, x.data(), dy.data(), dx.data(),
+                                        dcore_pointers, packed.data(), values, sums, nullptr));
+    Check(cudaDeviceSynchronize());
+  }
+  if (forward) {
     results.y = y.Values();
   } else {
-    Check(LaunchFusedBackward(plan, core_pointers, x.data(), dy.data(), dx.data(), dcore_pointers,
-                              packed.data(), static_cast<float*>(partial.data()), nullptr));
-    Check(cudaDeviceSynchronize());
     results.dx = dx.Values();
     for (const DeviceArray& dcore : dcores) results.dcores.push_back(dcore.Values());
   }
   return results;
 }
 
-void ExpectRight(const CudaTestLayer& layer, const FusedCudaPlan& plan) {
+template <typename Plan>
+void ExpectRight(const CudaTestLayer& layer, const Plan& plan) {
   const std::string text = Describe(layer.shape, plan);
   const Results got = Run(layer, plan);
   if (plan.pass == CudaPass::kForward) {
@@ -146,6 +166,7 @@ TEST_P(FusedCudaDeviceTest, RandomLayersInRandomTilesEqualTheOracle) {
     const CudaTestLayer layer(shape, RandomBatch(engine), GetParam(), seed);
     for (CudaPass pass : {CudaPass::kForward, CudaPass::kBackward}) {
       ExpectRight(layer, RandomPlan(shape, layer.batch, GetParam(), pass, device_, engine));
+      ExpectRight(layer, RandomPanelPlan(shape, layer.batch, GetParam(), pass, device_, engine));
     }
   }
 }
@@ -162,6 +183,9 @@ TEST_P(FusedCudaDeviceTest, PlannedLayersEqualTheOracle) {
         const auto plan = PlanFusedCuda(shape, batch, GetParam(), pass, device_, &reason);
         ASSERT_TRUE(plan) << reason;
         ExpectRight(layer, *plan);
+        const auto panel = PlanPanelCuda(shape, batch, GetParam(), pass, device_, &reason);
+        ASSERT_TRUE(panel) << reason;
+        ExpectRight(layer, *panel);
       }
     }
   }

@@ -1,45 +1,19 @@
 #include "kernels/cuda/fused_cuda_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "kernels/cuda/cuda_layout.h"
+
 namespace ttbench {
 namespace {
-
-// The model's guesses, to be measured: cycles that a warp waits for the operands of a step, spends
-// on a tile beside its steps, at a barrier, and for a tile's first bytes from memory; instructions
-// for a tile beside its steps (the indices of its results).
-constexpr double kLoadCycles = 30, kTileCycles = 200, kBarrierCycles = 40, kMemoryCycles = 800;
-constexpr double kTileInstructions = 250;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 
 // The layer that a plan contracts from its last core to its first.
 TtShape Order(const TtShape& shape, bool mirrored) {
   if (!mirrored) return shape;
   const auto reversed = [](const Modes& modes) { return Modes(modes.rbegin(), modes.rend()); };
   return TtShape(reversed(shape.in_modes()), reversed(shape.out_modes()), reversed(shape.ranks()));
-}
-
-// Of a matrix [columns][depth] in shared memory, in elements: at least the depth, and such that the
-// lanes of a warp, which read neighbouring depths of 4 or 8 neighbouring columns, meet all banks.
-int64_t Pitch(CudaPrecision precision, int64_t depth) {
-  const int64_t unit = precision == CudaPrecision::kFloat32 ? 4
-                       : precision == CudaPrecision::kTf32  ? 8
-                                                            : 16;
-  const int64_t units = CeilDiv(depth, unit);
-  return (units + 1 - units % 2) * unit;
-}
-
-std::vector<int64_t> Divisors(int64_t value) {
-  std::vector<int64_t> all;
-  for (int64_t d = 1; d <= value; ++d) {
-    if (value % d == 0) all.push_back(d);
-  }
-  return all;
 }
 
 // Lays a plan out, or says why it cannot be.
@@ -366,67 +340,11 @@ class Planner {
     }
   }
 
-  // Rates of one multiprocessor, a cycle.
-  double MacsPerCycle() const {
-    const bool cores = plan_.precision != CudaPrecision::kFloat32;
-    return device_.PeakFlops(plan_.precision) * (cores ? device_.mma_fraction : 1) / 2 /
-           static_cast<double>(device_.multiprocessors) / device_.clock_hz;
-  }
-  double L2BytesPerCycle() const {
-    return device_.l2_bytes_per_s / static_cast<double>(device_.multiprocessors) / device_.clock_hz;
-  }
-
-  // Adds `times` runs of a product or of a sum for a gradient to the cost of a unit.
-  struct Work {
-    double rows, columns, depth;
-    double tiles, steps;             // Of warps; steps of each.
-    double left_bytes, right_bytes;  // From shared memory or L1, over all tiles and steps.
-    double instructions;             // Of a warp and a step.
-    double output_accesses;          // 4 B wide, of a warp.
-  };
-  void AddWork(const Work& work, double times) {
-    FusedCudaCost& unit = plan_.unit;
-    const double step = StepDepth(plan_.precision);
-    const double issued = std::ceil(work.rows / kRowBlock) * kRowBlock *
-                          std::ceil(work.columns / kColumnBlock) * kColumnBlock *
-                          std::ceil(work.depth / step) * step;
-    const double instructions = work.tiles * (work.steps * work.instructions + kTileInstructions);
-    unit.macs += times * work.rows * work.columns * work.depth;
-    unit.issued_macs += times * issued;
-    unit.core_cycles += times * issued / MacsPerCycle();
-    unit.issue_cycles += times * instructions / 4;
-    unit.shared_cycles +=
-        times * ((work.left_bytes + work.right_bytes) / 128 + work.output_accesses);
-    // A warp has a quarter of the multiprocessor to itself.
-    const double warps = static_cast<double>(plan_.tile.threads) / 32;
-    const double mac_cycles = 4 * issued / work.tiles / work.steps / MacsPerCycle();
-    const double step_cycles = std::max(mac_cycles, work.instructions) + kLoadCycles;
-    unit.latency_cycles +=
-        times *
-        (std::ceil(work.tiles / warps) * (work.steps * step_cycles + kTileCycles) + kBarrierCycles);
-  }
-
   void AddProduct(const CudaProduct& product, bool sums, double times) {
-    const double step = StepDepth(plan_.precision), bytes = static_cast<double>(stored_bytes_);
-    Work work;
-    work.rows = product.rows;
-    work.columns = static_cast<double>(product.columns) * plan_.tile.samples;
-    work.depth = product.depth;
-    work.steps = std::ceil(work.depth / step);
-    const double row_tiles = std::ceil(work.rows / kTileRows);
-    const double column_blocks = ProductColumnBlocks(plan_.precision);
-    const double column_tiles = std::ceil(work.columns / (column_blocks * kColumnBlock));
-    work.tiles = row_tiles * column_tiles;
-    work.left_bytes = product.packed_part * bytes * column_tiles;
-    work.right_bytes = std::ceil(work.columns / kColumnBlock) * kColumnBlock * work.steps * step *
-                       bytes * row_tiles;
-    const bool fma = plan_.precision == CudaPrecision::kFloat32;
-    // Of a column block: 32 multiply-adds and 2 loads of a lane, or 2 products and a load. Of a
-    // step: the core's loads, and addresses.
-    work.instructions = fma ? 12 + 34 * column_blocks : 8 + 3 * column_blocks;
-    const double blocks = std::ceil(work.rows / kRowBlock) * std::ceil(work.columns / kColumnBlock);
-    work.output_accesses = blocks * 4 * (sums ? 4 : 2);  // Two lanes to a bank.
-    AddWork(work, times);
+    const CudaWork work = ProductWork(plan_.precision, product.rows,
+                                      static_cast<double>(product.columns) * plan_.tile.samples,
+                                      product.depth, ProductColumnBlocks(plan_.precision), sums);
+    Model().AddWork(work, times);
     // Cores that are not resident stay in L1 if there is room beside shared memory.
     if (product.resident >= 0) return;
     const int64_t room = device_.l1_and_shared_bytes - plan_.occupancy.blocks * plan_.shared_bytes;
@@ -436,45 +354,23 @@ class Planner {
   }
 
   void AddGradientWork(const CudaGradient& gradient, double times) {
-    const double step = StepDepth(plan_.precision);
-    Work work;
-    work.rows = gradient.rows;
-    work.columns = gradient.depth;
-    work.depth = static_cast<double>(gradient.columns) * plan_.tile.samples;
-    const double row_tiles = std::ceil(work.rows / kTileRows);
-    const double depth_tiles = std::ceil(work.columns / (kGradientColumnBlocks * kColumnBlock));
-    work.tiles = row_tiles * depth_tiles * gradient.splits;
-    work.steps = std::ceil(std::ceil(work.depth / step) / gradient.splits);
-    // 128 bytes for each access of a warp: of a row or column block and a step, 4 and 2 (TF32);
-    // 8 and 4, two lanes to a bank (bfloat16); 8 and 4 (float32).
-    const double left = plan_.precision == CudaPrecision::kTf32       ? 4
-                        : plan_.precision == CudaPrecision::kBfloat16 ? 16
-                                                                      : 8;
-    const double right = plan_.precision == CudaPrecision::kFloat32 ? 4 : left / 2;
-    const double all_steps = work.steps * gradient.splits;
-    work.left_bytes = 128 * left * std::ceil(work.rows / kRowBlock) * depth_tiles * all_steps;
-    work.right_bytes = 128 * right * std::ceil(work.columns / kColumnBlock) * row_tiles * all_steps;
-    work.instructions = plan_.precision == CudaPrecision::kFloat32 ? 190
-                        : plan_.precision == CudaPrecision::kTf32  ? 60
-                                                                   : 120;
-    const double blocks = std::ceil(work.rows / kRowBlock) * std::ceil(work.columns / kColumnBlock);
-    work.output_accesses = blocks * gradient.splits * 8 * 2;
-    AddWork(work, times);
+    const CudaWork work = SumWork(plan_.precision, gradient.rows, gradient.depth,
+                                  static_cast<double>(gradient.columns) * plan_.tile.samples,
+                                  kGradientColumnBlocks, gradient.splits);
+    Model().AddWork(work, times);
     if (gradient.resident < 0) {
       plan_.unit.l2_bytes += times * 8 * work.rows * work.columns * gradient.splits;
     }
   }
 
-  // Moves a part of a tensor between global and shared memory: an index for each vector, then a
-  // load and a store.
+  // Of a part of a tensor.
   void AddMove(const CudaTileMap& map, double times) {
-    const double vectors = static_cast<double>(map.count) * plan_.tile.samples;
-    const double instructions = 20 + 5 * map.digits;
-    plan_.unit.issue_cycles += times * vectors / 32 * instructions / 4;
-    plan_.unit.shared_cycles += times * vectors * map.vector * 4 / 128;
-    plan_.unit.latency_cycles += times * (std::ceil(vectors / plan_.tile.threads) * instructions *
-                                              static_cast<double>(plan_.tile.threads) / 128 +
-                                          kMemoryCycles);
+    Model().AddMove(static_cast<double>(map.count) * plan_.tile.samples, map.vector * 4,
+                    20 + 5 * map.digits, times, true);
+  }
+
+  CudaUnitModel Model() {
+    return CudaUnitModel(plan_.precision, device_, plan_.tile.threads, &plan_.unit);
   }
 
   void EstimateSeconds() {
@@ -506,11 +402,8 @@ class Planner {
 
     const double active = static_cast<double>(
         std::min(plan_.occupancy.blocks, CeilDiv(plan_.grid, device_.multiprocessors)));
-    unit.cycles = std::max({unit.core_cycles, unit.shared_cycles, unit.issue_cycles,
-                            unit.l2_bytes / L2BytesPerCycle()});
     const double rounds = static_cast<double>(CeilDiv(params().units, plan_.grid));
-    const double work_seconds =
-        rounds * std::max(unit.cycles * active, unit.latency_cycles) / device_.clock_hz;
+    const double work_seconds = Model().Seconds(rounds, active);
     const double tensor_bytes =
         static_cast<double>(params().batch) * bytes * (backward_ ? 2 * in + out : in + out);
     // Once for each block of the grid: resident cores, and sums that are written and read again.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/cuda/cuda_cost.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/fused_cuda_params.h"
 #include "kernels/cuda/precision.h"
@@ -36,19 +37,6 @@ struct FusedCudaTile {
   bool resident_gradients = false;  // The sums of the cores' gradients likewise.
 };
 
-// What one unit of work (a tile's block forward, a tile's chunk backward) takes, by the model.
-struct FusedCudaCost {
-  double macs = 0;            // Multiply-adds of the layer itself.
-  double issued_macs = 0;     // With what fills tiles up.
-  double core_cycles = 0;     // Of a multiprocessor's tensor cores or FMA units, at full rate.
-  double shared_cycles = 0;   // Of its shared memory, at 128 bytes a cycle.
-  double issue_cycles = 0;    // Of its schedulers, four instructions a cycle.
-  double cycles = 0;          // The most of these and of its share of the L2's bandwidth.
-  double latency_cycles = 0;  // From beginning to end of a unit with the multiprocessor to itself.
-  double l2_bytes = 0;        // Cores and sums that go through the caches.
-  double memory_bytes = 0;    // x, y, dy and dx.
-};
-
 struct FusedCudaPlan {
   CudaPass pass = CudaPass::kForward;
   CudaPrecision precision = CudaPrecision::kFloat32;
@@ -59,8 +47,8 @@ struct FusedCudaPlan {
   int64_t shared_bytes = 0;
   CudaOccupancy occupancy;
   int64_t carveout_percent = 0;  // Of the multiprocessor's shared memory, for that many blocks.
-  FusedCudaCost unit;
-  double seconds = 0;  // The model's estimate of the kernel's time.
+  FusedCudaCost unit;            // A tile's block forward, a tile's chunk backward.
+  double seconds = 0;            // The model's estimate of the kernel's time.
 
   // Scratch in global memory: the packed cores, elements as stored; the blocks' sums of the cores'
   // gradients, float32.

@@ -7,11 +7,13 @@
 #if defined(__CUDACC__)
 #define TTBENCH_DEVICE __device__ __forceinline__
 #define TTBENCH_HOST_DEVICE __host__ __device__ __forceinline__
-#define TTBENCH_UNROLL _Pragma("unroll")  // What it indexes stays in registers.
+#define TTBENCH_UNROLL _Pragma("unroll")    // What it indexes stays in registers.
+#define TTBENCH_ROLLED _Pragma("unroll 1")  // Registers are worth more than its overhead.
 #else
 #define TTBENCH_DEVICE inline
 #define TTBENCH_HOST_DEVICE inline
 #define TTBENCH_UNROLL
+#define TTBENCH_ROLLED
 #endif
 
 namespace ttbench {

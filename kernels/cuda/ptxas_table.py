@@ -14,8 +14,9 @@ COLUMNS = ("target", "kernel", "precision", "registers", "spill_store_bytes", "s
            "stack_bytes", "shared_bytes")
 PRECISIONS = ("float32", "tf32", "bfloat16")  # Of CudaPrecision, in its order.
 
-# A kernel's name within its mangled one, and the precision it is an instance for.
-_ENTRY = re.compile(r"Compiling entry function '\w*?\d([A-Z]\w*?Kernel)IL\w*?E(\d)E\w*' for '(\w+)'")
+# A kernel's name within its mangled one, and the precision it is an instance for, if any.
+_ENTRY = re.compile(
+    r"Compiling entry function '\w*?\d([A-Z]\w*?Kernel)(?:IL\w*?E(\d)E)?\w*' for '(\w+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
@@ -45,7 +46,7 @@ def parse(report):
             stack = match
         elif (match := _USED.search(line)) and entry and stack:
             shared = _SHARED.search(line)
-            rows.append(Row(entry[3], entry[1], PRECISIONS[int(entry[2])], int(match[1]),
+            rows.append(Row(entry[3], entry[1], PRECISIONS[int(entry[2] or 0)], int(match[1]),
                             int(stack[2]), int(stack[3]), int(stack[1]),
                             int(shared[1]) if shared else 0))
             entry = None

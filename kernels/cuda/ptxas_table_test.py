@@ -1,5 +1,6 @@
 """The committed table is what ptxas reports here, if it is the same ptxas; and it has no spills."""
 
+import itertools
 import os
 import pathlib
 import re
@@ -10,6 +11,7 @@ from kernels.cuda import ptxas_table
 _TOOLKIT = "13.0"  # Whose table is committed.
 _TABLE = pathlib.Path("kernels/cuda/ptxas.csv").read_text(encoding="utf-8")
 _PLAN = pathlib.Path("kernels/cuda/fused_cuda_plan.h").read_text(encoding="utf-8")
+_PANEL = pathlib.Path("kernels/cuda/panel_cuda_params.h").read_text(encoding="utf-8")
 
 _REPORT = """\
 ptxas info    : 0 bytes gmem
@@ -21,11 +23,16 @@ ptxas info    : Compiling entry function '_ZN7ttbench9_GLOBAL_15PackCoresKernelI
 ptxas info    : Function properties for _ZN7ttbench9_GLOBAL_15PackCoresKernelILNS_13CudaPrecisionE0EEEvNS_1PE
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 28 registers, used 0 barriers, 31640 bytes cmem[0], 32 bytes cmem[2]
+ptxas info    : Compiling entry function '_ZN7ttbench9_GLOBAL_15JoinCoresKernelENS_10PanelJoinsEPf' for 'sm_80'
+ptxas info    : Function properties for _ZN7ttbench9_GLOBAL_15JoinCoresKernelENS_10PanelJoinsEPf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 40 registers, used 0 barriers, 512 bytes cmem[0]
 """
 
 
 def test_a_report_is_read():
     assert ptxas_table.parse(_REPORT) == [
+        ptxas_table.Row("sm_80", "JoinCoresKernel", "float32", 40, 0, 0, 0, 0),
         ptxas_table.Row("sm_80", "PackCoresKernel", "float32", 28, 0, 0, 0, 0),
         ptxas_table.Row("sm_90a", "FusedBackwardKernel", "tf32", 101, 8, 12, 16, 1024)]
 
@@ -40,11 +47,15 @@ def test_no_kernel_spills_and_all_have_the_registers_that_plans_count_on():
     planned = {f"Fused{name}Kernel": int(count)
                for name, count in re.findall(r"kFusedCuda(\w+)Registers = (\d+)", _PLAN)}
     assert set(planned) == {"FusedForwardKernel", "FusedBackwardKernel"}
-    kernels = {"FusedForwardKernel", "FusedBackwardKernel", "PackCoresKernel",
-               "SumGradientsKernel"}
+    panels = int(re.search(r"kPanelCudaRegisters = (\d+)", _PANEL)[1])
+    planned |= {"PanelMultiplyKernel": panels, "PanelGradientKernel": panels}
+    kernels = {*planned, "PackCoresKernel", "SumGradientsKernel", "WidenCoresKernel",
+               "PackPanelsKernel", "NarrowGradientsKernel"}
+    in_float32 = {"JoinCoresKernel", "JoinGradientsKernel", "SumPanelsKernel"}
     assert {(row.target, row.kernel, row.precision) for row in rows} == {
-        (target, kernel, precision) for target in ("sm_80", "sm_90a") for kernel in kernels
-        for precision in ptxas_table.PRECISIONS}
+        (target, kernel, precision) for target in ("sm_80", "sm_90a")
+        for kernel, precision in [*itertools.product(kernels, ptxas_table.PRECISIONS),
+                                  *itertools.product(in_float32, ["float32"])]}
     for row in rows:
         assert row.spill_store_bytes == row.spill_load_bytes == 0, row
         assert row.registers <= planned.get(row.kernel, 255), row
@@ -62,4 +73,4 @@ def test_the_table_is_what_ptxas_reports():
     if f"release {_TOOLKIT}," in version:
         assert ptxas_table.write(rows) == _TABLE, (
             "bazel run //kernels/cuda:ptxas_table -- $PWD/bazel-bin/kernels/cuda/_objs/"
-            "fused_cuda_objects/fused_cuda.cu.ptxas > kernels/cuda/ptxas.csv")
+            "fused_cuda_objects/*.ptxas > kernels/cuda/ptxas.csv")
