@@ -16,7 +16,6 @@ import sys
 from plotting import claims
 from plotting import real_weights_figures as figures
 from plotting import report
-from plotting import results as results_lib
 from plotting import style
 from plotting import tables
 from plotting.real_weights_rows import load
@@ -321,19 +320,5 @@ def _machine(run):
     return "\n".join(parts)
 
 
-def main(argv):
-    if len(argv) != 1:
-        print("real_weights: give the directory of a run", file=sys.stderr)
-        return 2
-    directory = os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), argv[0])
-    try:
-        paths = draw_all(directory)
-    except results_lib.ResultsError as error:
-        print(f"real_weights: {error}", file=sys.stderr)
-        return 2
-    print(f"{len(paths)} files; open {paths[-1]}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report.draw_main("real_weights", draw_all, sys.argv[1:]))

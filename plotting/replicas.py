@@ -332,19 +332,5 @@ def draw_all(directory, out=None, formats=style.FORMATS):
     return paths
 
 
-def main(argv):
-    if len(argv) != 1:
-        print("replicas: give the directory of a run", file=sys.stderr)
-        return 2
-    directory = os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), argv[0])
-    try:
-        paths = draw_all(directory)
-    except results_lib.ResultsError as error:
-        print(f"replicas: {error}", file=sys.stderr)
-        return 2
-    print(f"{len(paths)} files; open {paths[-1]}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report.draw_main("replicas", draw_all, sys.argv[1:]))

@@ -7,9 +7,11 @@ import html
 import os
 import statistics
 import string
+import sys
 
 from plotting import analysis
 from plotting import claims
+from plotting import results as results_lib
 from plotting import style
 from plotting import tables as tables_lib
 
@@ -397,3 +399,18 @@ def _plain(value):
 
 def _escape(text):
     return html.escape(text, quote=True)
+
+
+def draw_main(name, draw_all, argv):
+    """main() of a module that draws one experiment's run; returns the exit code."""
+    if len(argv) != 1:
+        print(f"{name}: give the directory of a run", file=sys.stderr)
+        return 2
+    directory = os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), argv[0])
+    try:
+        paths = draw_all(directory)
+    except results_lib.ResultsError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(paths)} files; open {paths[-1]}")
+    return 0

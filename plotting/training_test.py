@@ -8,6 +8,7 @@ import pytest
 
 from plotting import claims
 from plotting import results
+from plotting import report
 from plotting import training
 
 STEPS = 40
@@ -182,7 +183,7 @@ def test_drawing_is_deterministic_and_complete(tmp_path):
 def test_a_directory_without_a_run_is_said(tmp_path):
     with pytest.raises(results.ResultsError, match="networks.csv"):
         training.load(tmp_path)
-    assert training.main([str(tmp_path)]) == 2
+    assert report.draw_main("training", training.draw_all, [str(tmp_path)]) == 2
 
 
 if __name__ == "__main__":

@@ -339,19 +339,5 @@ def _time(results, palette, out, formats):
                   ("time_ns", "time_spread", "time_ratio_to_dense"))
 
 
-def main(argv):
-    if len(argv) != 1:
-        print("transformer_xl: give the directory of a run", file=sys.stderr)
-        return 2
-    directory = os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), argv[0])
-    try:
-        paths = draw_all(directory)
-    except results_lib.ResultsError as error:
-        print(f"transformer_xl: {error}", file=sys.stderr)
-        return 2
-    print(f"{len(paths)} files; open {paths[-1]}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report.draw_main("transformer_xl", draw_all, sys.argv[1:]))
